@@ -1,0 +1,135 @@
+"""What a device offers: tiers to place weights in, one GEMV, and arms to time.
+
+An *arm* is one thing that is timed: reading weights by a strategy, a copy, a streaming read. It owns everything that
+must stay outside the timed region (evicting pages, enqueueing, replaying a graph) and returns device-clock seconds, so
+that sampling needs to know nothing about devices and a fake device makes it exact in tests.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from hybrid_kernels.layout.weights import Int4Weights
+from hybrid_kernels.records import Facts
+
+
+class Closing(ABC):
+    """Something that took memory or handles: closed once, on every way out, exceptions and Ctrl-C included."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give back everything that was taken. Safe to call twice."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+
+class Arm(Closing):
+    """One thing to time.
+
+    `label` is the strategy or baseline (`resident`, `in_place`, `staged`, `copy`, ...), `form` is `eager` or `graph`;
+    `pass_bytes` are the bytes that its bandwidth is counted over (packed bytes for a read), `total_bytes` all the
+    bytes that one pass moves; `copies` distinct buffers are rotated over, pass by pass.
+    """
+
+    label: str
+    form: str = "eager"
+    pass_bytes: int
+    total_bytes: int
+    copies: int = 1
+    variant: str | None = None
+    device_bytes: int = 0
+    captures: int = 0
+    fallbacks: int = 0
+    dispatch_seconds: float | None = None
+
+    def __init__(self) -> None:
+        self._elapsed = 0.0
+
+    @abstractmethod
+    def _time(self, passes: int) -> float:
+        """Do `passes` passes, each on the next buffer, and return device-clock seconds for all of them."""
+
+    def run(self, passes: int = 1) -> float:
+        """Do `passes` passes (at least 1); return their seconds on the device's clock, and advance `clock`."""
+        seconds = self._time(passes)
+        self._elapsed += seconds
+        return seconds
+
+    def clock(self) -> float:
+        """Seconds this arm has spent inside timed regions so far: what asv takes as a benchmark's `timer`."""
+        return self._elapsed
+
+    def output(self) -> npt.NDArray[np.float32] | None:
+        """float32 [n] of the last pass, read back from the device; None for arms that compute nothing."""
+        return None
+
+
+class Placed(Closing):
+    """Weights that lie in a tier, in `copies` distinct buffers with the same bytes."""
+
+    strategy: str
+    n: int
+    k: int
+    block: int
+    packed_bytes: int
+    total_bytes: int
+    copies: int
+
+
+class Device(Closing):
+    """A place that multiplies. `name` is `cpu` or `cuda`."""
+
+    name: str
+    strategies: tuple[str, ...]  # how a pass can get its weights here
+    baselines: tuple[str, ...]  # copies without a kernel; the first is always `copy`, out of the next tier
+    forms: tuple[str, ...] = ("eager",)
+
+    @abstractmethod
+    def place(self, weights: Int4Weights, strategy: str, *, copies: int = 1) -> Placed:
+        """Put `weights` where `strategy` reads them, in `copies` distinct buffers.
+
+        BadInput for a strategy the device lacks or bytes that do not fit, naming both numbers; DeviceFailure with the
+        vendor's code when the device refuses; ConditionNotMet when a condition that was constructed does not hold.
+        """
+
+    @abstractmethod
+    def gemv(self, placed: Placed, x: npt.ArrayLike) -> npt.NDArray[np.float32]:
+        """y = W x for float x [k]; returns float32 [n]. The very kernel that the arms time. BadInput on a wrong shape."""
+
+    @abstractmethod
+    def read_arm(self, placed: Placed, x: npt.ArrayLike, form: str = "eager") -> Arm:
+        """The arm that reads `placed` once a pass. Closing it leaves `placed` alone."""
+
+    @abstractmethod
+    def baseline_arm(self, placed: Placed, kind: str) -> Arm:
+        """A plain copy (one of `baselines`) of the packed bytes, out of the memory that `placed` (in place) lies in."""
+
+    @abstractmethod
+    def stream_arm(self, placed: Placed) -> Arm:
+        """A streaming read of the packed bytes with nothing computed: the ceiling of any kernel on that tier."""
+
+    @abstractmethod
+    def facts(self, busy: Sequence[Arm] = ()) -> Facts:
+        """Facts now; those that an idle device hides (link, clocks) are read while the arms in `busy` run."""
+
+    @abstractmethod
+    def free_bytes(self, strategy: str) -> int:
+        """Bytes that can still be placed for `strategy` without pushing anything out."""
+
+    @abstractmethod
+    def cold_copies(self, nbytes: int) -> int:
+        """Distinct buffers of `nbytes` to rotate over so that no pass finds its bytes in the cache."""
+
+    @abstractmethod
+    def limit_gbs(self, tier: str) -> float | None:
+        """Physical limit in GB/s of `resident` or `in_place` reads, above which a number is implausible; None: unknown."""

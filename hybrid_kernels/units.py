@@ -1,0 +1,84 @@
+"""Parse, convert and format bytes, seconds and GB/s. The only place that rounds.
+
+GB = 10^9 bytes, MiB = 2^20 bytes. Inside the package everything is in base units: bytes, seconds, bytes per second
+are floats or integers without a prefix; only text carries one.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from hybrid_kernels.errors import BadInput
+
+KIB, MIB, GIB = 2**10, 2**20, 2**30
+KB, MB, GB = 10**3, 10**6, 10**9
+
+_BYTE_UNITS = {
+    "": 1, "b": 1, "kb": KB, "mb": MB, "gb": GB, "tb": 10**12, "kib": KIB, "mib": MIB, "gib": GIB, "tib": 2**40,
+}  # fmt: skip
+_SECOND_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "m": 60.0, "min": 60.0, "h": 3600.0}
+_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-zµ]*)\s*")
+
+
+def _split(text: str, name: str, example: str) -> tuple[float, str]:
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        raise BadInput(f"{name}: {text!r} is not a number with a unit; write for example {example}")
+    return float(match[1]), match[2].lower().replace("µ", "u")
+
+
+def parse_bytes(text: str, name: str = "bytes") -> int:
+    """Bytes from text such as `7.7GB` or `256 MiB`; a bare number is bytes. BadInput naming `name` otherwise."""
+    value, unit = _split(text, name, "7.7GB or 256MiB")
+    if unit not in _BYTE_UNITS:
+        raise BadInput(f"{name}: unknown unit {unit!r} in {text!r}; use B, kB, MB, GB, KiB, MiB or GiB")
+    if value < 0 or not math.isfinite(value):
+        raise BadInput(f"{name}: {text!r} must be a finite number of bytes, zero or more")
+    return round(value * _BYTE_UNITS[unit])
+
+
+def parse_seconds(text: str, name: str = "seconds") -> float:
+    """Seconds from text such as `20m`, `90s` or `1.5h`; a bare number is seconds. BadInput naming `name` otherwise."""
+    value, unit = _split(text, name, "20m or 90s")
+    if unit and unit not in _SECOND_UNITS:
+        raise BadInput(f"{name}: unknown unit {unit!r} in {text!r}; use s, ms, us, m or h")
+    if value < 0 or not math.isfinite(value):
+        raise BadInput(f"{name}: {text!r} must be a finite time, zero or more")
+    return value * _SECOND_UNITS.get(unit, 1.0)
+
+
+def gbs(nbytes: float, seconds: float) -> float:
+    """Bandwidth in GB/s (10^9 bytes a second) of `nbytes` moved in `seconds`."""
+    return nbytes / seconds / GB
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """`value` with `digits` significant digits, thousands separated, never in exponent form; `-` when not finite."""
+    if not math.isfinite(value):
+        return "-"
+    if value == 0:
+        return "0"
+    places = digits - 1 - math.floor(math.log10(abs(value)))
+    return f"{round(value, places):,.{max(places, 0)}f}"
+
+
+def format_bytes(nbytes: float) -> str:
+    """Binary prefix, three significant digits: `256 MiB`."""
+    for size, unit in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
+        if abs(nbytes) >= size:
+            return f"{significant(nbytes / size)} {unit}"
+    return f"{significant(nbytes)} B"
+
+
+def format_seconds(seconds: float) -> str:
+    """Three significant digits in the unit that fits: `8.4 us`."""
+    for size, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if abs(seconds) >= size:
+            return f"{significant(seconds / size)} {unit}"
+    return f"{significant(seconds * 1e9)} ns"
+
+
+def format_gbs(value: float) -> str:
+    """A bandwidth already in GB/s, three significant digits, no unit (columns carry it)."""
+    return significant(value)
