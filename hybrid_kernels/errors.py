@@ -1,6 +1,6 @@
 """What users see when something is wrong: which argument or file, what is wrong, what to do.
 
-The command line prints any of these as one line and turns it into an exit code; from Python they are ordinary exceptions.
+The command line prints any of these as one line and turns it into an exit code; in Python they are plain exceptions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class DeviceUnavailable(HybridKernelsError):
 
 
 class DeviceFailure(HybridKernelsError):
-    """A device call failed while measuring. `code` is the vendor's name for it (for example CUDA_ERROR_OUT_OF_MEMORY)."""
+    """A device call failed while measuring. `code` is the vendor's name for it, such as CUDA_ERROR_OUT_OF_MEMORY."""
 
     def __init__(self, message: str, code: str | None = None) -> None:
         super().__init__(message)

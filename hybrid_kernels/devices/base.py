@@ -104,7 +104,7 @@ class Device(Closing):
 
     @abstractmethod
     def gemv(self, placed: Placed, x: npt.ArrayLike) -> npt.NDArray[np.float32]:
-        """y = W x for float x [k]; returns float32 [n]. The very kernel that the arms time. BadInput on a wrong shape."""
+        """y = W x for float x [k]; returns float32 [n]. The kernel that the arms time. BadInput on a wrong shape."""
 
     @abstractmethod
     def read_arm(self, placed: Placed, x: npt.ArrayLike, form: str = "eager") -> Arm:
@@ -132,4 +132,4 @@ class Device(Closing):
 
     @abstractmethod
     def limit_gbs(self, tier: str) -> float | None:
-        """Physical limit in GB/s of `resident` or `in_place` reads, above which a number is implausible; None: unknown."""
+        """Physical limit in GB/s of `resident` or `in_place` reads, beyond it a number is implausible; None: unknown."""
