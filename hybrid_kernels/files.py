@@ -1,0 +1,68 @@
+"""Write files whole: beside, flushed to the disk, renamed. What was there before stays until the new bytes are safe."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from hybrid_kernels.errors import BadInput
+
+
+def replace(path: str | os.PathLike[str], data: bytes) -> None:
+    """Put `data` at `path` in one step; readers see the old bytes or the new ones, never half.
+
+    A symbolic link keeps pointing where it did, and a file that was there keeps its permissions. BadInput, with
+    nothing changed, when the folder is missing or not writable.
+    """
+    target = Path(os.path.realpath(path))
+    beside = target.with_name(f".{target.name}.{os.getpid()}.new")
+    try:
+        try:
+            with open(beside, "wb") as file:
+                file.write(data)
+                if target.exists():
+                    os.fchmod(file.fileno(), stat.S_IMODE(target.stat().st_mode))
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(beside, target)
+        except BaseException:
+            beside.unlink(missing_ok=True)
+            raise
+        folder = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)  # the rename itself
+        finally:
+            os.close(folder)
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be written ({error.strerror}); check the folder and its permissions") from error
+
+
+@contextlib.contextmanager
+def locked(path: str | os.PathLike[str], patience: float = 10.0) -> Iterator[None]:
+    """Hold the one writer's lock for `path` (a lock on its folder, so that no lock file is left behind).
+
+    Waits `patience` seconds for another writer, then BadInput. Locks those who ask for it: an editor does not.
+    """
+    folder = Path(os.path.realpath(path)).parent
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise BadInput(f"{path}: its folder cannot be opened ({error.strerror}); check the path") from error
+    try:
+        deadline = time.monotonic() + patience
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise BadInput(f"{path}: another process is writing beside it; try again when it is done") from None
+                time.sleep(0.02)
+        yield
+    finally:
+        os.close(handle)
