@@ -132,4 +132,4 @@ class Device(Closing):
 
     @abstractmethod
     def limit_gbs(self, tier: str) -> float | None:
-        """Physical limit in GB/s of `resident` or `in_place` reads, beyond it a number is implausible; None: unknown."""
+        """Physical limit in GB/s of `resident` or `in_place` reads, more is implausible; None: unknown."""

@@ -215,7 +215,7 @@ class Int4Weights:
     def codes(self, rows: slice = slice(None)) -> Bytes:
         """uint8 codes [rows, k] of some rows (all of them unless given), padding left out."""
         packed = self.packed[rows]
-        return unpack_nibbles(packed.reshape(len(packed), -1), self.k)
+        return unpack_nibbles(packed.reshape(len(packed), self.blocks * (self.block // 2)), self.k)
 
     def zeros(self, rows: slice = slice(None)) -> Bytes:
         """uint8 zero points [rows, blocks] of some rows; 8 everywhere when none are stored."""
