@@ -328,6 +328,252 @@ INLINE void rows_i8_portable(const struct gemv *g, int64_t first, int64_t last, 
 FOR_EACH_BLOCK(rows_f32_portable, )
 FOR_EACH_BLOCK(rows_i8_portable, )
 
+/* ---- x86-64: bodies compiled for wider processors than the rest of the file ------------------------------------------ */
+
+#if defined(HK_X86)
+#define T_AVX2 __attribute__((target("avx2,fma")))
+#define T_AVX512 __attribute__((target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")))
+#define T_VNNI __attribute__((target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")))
+enum { ROWS = 2 }; /* rows that share a load of the activation */
+#define UNROLL _Pragma("GCC unroll 16")
+
+/* The zero points of a chunk as one integer, group 0 in the lowest bits: 16 / share nibbles. */
+INLINE uint64_t zero_bits(const uint8_t *zeros, const int share) {
+    uint64_t bits = 0;
+    memcpy(&bits, zeros, (size_t)(8 / share));
+    return bits;
+}
+
+/* AVX2: sum_lanes of two registers, in its order. */
+T_AVX2 INLINE float sum_256(__m256 low, __m256 high) {
+    const __m256 s8 = _mm256_add_ps(low, high);
+    __m128 s4 = _mm_add_ps(_mm256_castps256_ps128(s8), _mm256_extractf128_ps(s8, 1));
+    s4 = _mm_add_ps(s4, _mm_movehl_ps(s4, s4));
+    return _mm_cvtss_f32(_mm_add_ss(s4, _mm_movehdup_ps(s4)));
+}
+
+/* Zero points of the 8 groups in half h of a chunk, one a lane. */
+T_AVX2 INLINE __m256i zeros_256(const uint8_t *zeros, const int share, const int h) {
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    const __m256i shift = _mm256_slli_epi32(_mm256_srli_epi32(lane, share / 2), 2); /* share / 2 = log2(share) */
+    const __m256i bits = _mm256_set1_epi32((int)(zero_bits(zeros, share) >> (32 / share * h)));
+    return _mm256_and_si256(_mm256_srlv_epi32(bits, shift), _mm256_set1_epi32(15));
+}
+
+/* Scales of the 8 groups in half h of a chunk, one a lane. */
+T_AVX2 INLINE __m256 scales_256(const float *scales, const int share, const int h) {
+    if (share == 1) return _mm256_loadu_ps(scales + 8 * h);
+    const __m128 four = _mm_loadu_ps(share == 2 ? scales + 4 * h : scales);
+    if (share == 2) return _mm256_permutevar8x32_ps(_mm256_castps128_ps256(four), _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3));
+    const __m256i pick = h ? _mm256_setr_epi32(2, 2, 2, 2, 3, 3, 3, 3) : _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1);
+    return _mm256_permutevar8x32_ps(_mm256_castps128_ps256(four), pick);
+}
+
+T_AVX2 INLINE void rows_f32_avx2(const struct gemv *g, int64_t first, int64_t last, const int group, const int share) {
+    const int spans = group * LANES / SPAN;
+    const __m256i signs = _mm256_set1_epi32((int)0x88888888); /* flips a code into the two's complement of code - 8 */
+    const __m256i pairs = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3);
+    struct tail tail;
+    for (int64_t row = first; row < last; row++) {
+        __m256 acc[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()}, zero[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
+        for (int64_t c = 0; c < g->chunks; c++) {
+            const struct piece p = piece_of(g, row, c, group, share, &tail);
+            const float *x = g->x + c * spans * SPAN;
+            UNROLL for (int half = 0; half < 2 * spans; half++) {
+                const int h = half & 1;
+                const float *xs = x + half / 2 * SPAN + 8 * h;
+                const __m256i v = _mm256_xor_si256(_mm256_loadu_si256((const __m256i *)(p.packed + half * 32)), signs);
+                __m256 sum = _mm256_setzero_ps();
+                UNROLL for (int j = 0; j < 8; j++) {
+                    const __m256 w = _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(v, 28 - 4 * j), 28));
+                    const __m256 xj = _mm256_load_ps(xs + j * LANES);
+                    sum = j ? _mm256_fmadd_ps(w, xj, sum) : _mm256_mul_ps(w, xj);
+                }
+                __m256 scale;
+                if (group == 16) {
+                    scale = _mm256_permutevar8x32_ps(_mm256_castps128_ps256(_mm_loadu_ps(p.scales + 4 * half)), pairs);
+                } else {
+                    const int a = half * 2 / share, b = (half * 2 + 1) / share;
+                    scale = _mm256_set1_ps(p.scales[a]);
+                    if (a != b) scale = _mm256_blend_ps(scale, _mm256_set1_ps(p.scales[b]), 0xF0);
+                }
+                acc[h] = _mm256_fmadd_ps(sum, scale, acc[h]);
+            }
+            if (p.zeros) UNROLL for (int h = 0; h < 2; h++) {
+                const __m256i z = _mm256_sub_epi32(_mm256_set1_epi32(8), zeros_256(p.zeros, share, h));
+                const __m256 shift = _mm256_mul_ps(_mm256_cvtepi32_ps(z), _mm256_load_ps(g->xsum + c * LANES + 8 * h));
+                zero[h] = _mm256_fmadd_ps(shift, scales_256(p.scales, share, h), zero[h]);
+            }
+        }
+        g->y[row] = sum_256(_mm256_add_ps(acc[0], zero[0]), _mm256_add_ps(acc[1], zero[1]));
+    }
+}
+
+T_AVX2 INLINE void rows_i8_avx2(const struct gemv *g, int64_t first, int64_t last, const int group, const int share) {
+    const int parts = group * LANES / 64; /* of 32 bytes */
+    const __m256i low = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1);
+    struct tail tail;
+    for (int64_t row = first; row < last; row++) {
+        __m256 acc[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
+        for (int64_t c = 0; c < g->chunks; c++) {
+            const struct piece p = piece_of(g, row, c, group, share, &tail);
+            const int8_t *q = g->q + c * parts * 64;
+            __m256i part[8];
+            UNROLL for (int i = 0; i < parts; i++) {
+                const __m256i v = _mm256_loadu_si256((const __m256i *)(p.packed + i * 32));
+                const __m256i *even = (const __m256i *)(q + i / 2 * SPAN + i % 2 * 32);
+                const __m256i a = _mm256_maddubs_epi16(_mm256_and_si256(v, low), even[0]);
+                const __m256i b = _mm256_maddubs_epi16(_mm256_and_si256(_mm256_srli_epi16(v, 4), low), even[2]);
+                part[i] = _mm256_madd_epi16(_mm256_add_epi16(a, b), ones); /* 4 x 15 x 127 fits 16 bits */
+            }
+            UNROLL for (int h = 0; h < 2; h++) {
+                __m256i dot; /* of groups 8 h to 8 h + 7 */
+                if (group == 32) {
+                    dot = _mm256_hadd_epi32(_mm256_hadd_epi32(part[4 * h], part[4 * h + 1]),
+                                            _mm256_hadd_epi32(part[4 * h + 2], part[4 * h + 3]));
+                    dot = _mm256_permutevar8x32_epi32(dot, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+                } else {
+                    dot = _mm256_permute4x64_epi64(_mm256_hadd_epi32(part[2 * h], part[2 * h + 1]), 0xD8);
+                }
+                const __m256i z = p.zeros ? zeros_256(p.zeros, share, h) : _mm256_set1_epi32(8);
+                const __m256i qsum = _mm256_load_si256((const __m256i *)(g->qsum + c * LANES + 8 * h));
+                dot = _mm256_sub_epi32(dot, _mm256_madd_epi16(z, qsum)); /* |qsum| <= 32 x 127 fits 16 bits */
+                const __m256 step = _mm256_load_ps(g->step + c * LANES + 8 * h);
+                const __m256 scale = _mm256_mul_ps(scales_256(p.scales, share, h), step);
+                acc[h] = _mm256_add_ps(acc[h], _mm256_mul_ps(_mm256_cvtepi32_ps(dot), scale));
+            }
+        }
+        g->y[row] = sum_256(acc[0], acc[1]);
+    }
+}
+
+T_AVX512 INLINE float sum_512(__m512 v) { return sum_256(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1)); }
+
+/* Lane l is l / every + from, every a power of two: which group a lane belongs to. */
+T_AVX512 INLINE __m512i lanes_512(const int every, const int from) {
+    const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    return _mm512_add_epi32(_mm512_srli_epi32(lane, (unsigned)__builtin_ctz((unsigned)every)), _mm512_set1_epi32(from));
+}
+
+T_AVX512 INLINE __m512i zeros_512(const uint8_t *zeros, const int share) {
+    const __m512i bits = _mm512_set1_epi64((long long)zero_bits(zeros, share));
+    const __m512i nibble = lanes_512(share, 0); /* which one a lane takes: 0 to 7 in the low half of bits, 8 to 15 in the high */
+    const __m512i word = _mm512_permutexvar_epi32(_mm512_srli_epi32(nibble, 3), bits);
+    const __m512i shift = _mm512_slli_epi32(_mm512_and_si512(nibble, _mm512_set1_epi32(7)), 2);
+    return _mm512_and_si512(_mm512_srlv_epi32(word, shift), _mm512_set1_epi32(15));
+}
+
+/* The 16 / share scales of a chunk in the lowest lanes. */
+T_AVX512 INLINE __m512 scales_512(const float *scales, const int share) {
+    if (share == 1) return _mm512_loadu_ps(scales);
+    if (share == 2) return _mm512_castps256_ps512(_mm256_loadu_ps(scales));
+    return _mm512_castps128_ps512(_mm_loadu_ps(scales));
+}
+
+T_AVX512 INLINE __m512 one_a_group_512(__m512 scales, const int share) {
+    return share == 1 ? scales : _mm512_permutexvar_ps(lanes_512(share, 0), scales);
+}
+
+/* A nibble becomes a float by one permute, the low four bits of each lane choosing among 16: no mask, no conversion. */
+T_AVX512 INLINE void some_f32_avx512(const struct gemv *g, int64_t row, const int rows, const int group, const int share) {
+    const int spans = group * LANES / SPAN, lanes_a_group = LANES * group / SPAN;
+    const __m512 codes = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
+    struct tail tail[ROWS];
+    __m512 acc[ROWS], zero[ROWS];
+    UNROLL for (int r = 0; r < rows; r++) acc[r] = zero[r] = _mm512_setzero_ps();
+    for (int64_t c = 0; c < g->chunks; c++) {
+        struct piece p[ROWS];
+        __m512 scales[ROWS];
+        UNROLL for (int r = 0; r < rows; r++) {
+            p[r] = piece_of(g, row + r, c, group, share, &tail[r]);
+            scales[r] = scales_512(p[r].scales, share);
+        }
+        const float *x = g->x + c * spans * SPAN;
+        UNROLL for (int s = 0; s < spans; s++) {
+            __m512i v[ROWS];
+            __m512 sum[ROWS];
+            UNROLL for (int r = 0; r < rows; r++) v[r] = _mm512_loadu_si512(p[r].packed + s * 64);
+            UNROLL for (int j = 0; j < 8; j++) {
+                const __m512 xj = _mm512_load_ps(x + s * SPAN + j * LANES);
+                UNROLL for (int r = 0; r < rows; r++) {
+                    const __m512 w = _mm512_permutexvar_ps(_mm512_srli_epi32(v[r], 4 * j), codes);
+                    sum[r] = j ? _mm512_fmadd_ps(w, xj, sum[r]) : _mm512_mul_ps(w, xj);
+                }
+            }
+            /* Group of lane l in this span, over share: its scale. */
+            const __m512i pick = lanes_512(lanes_a_group * share, s * (LANES / lanes_a_group) / share);
+            UNROLL for (int r = 0; r < rows; r++) acc[r] = _mm512_fmadd_ps(sum[r], _mm512_permutexvar_ps(pick, scales[r]), acc[r]);
+        }
+        if (g->zeros) UNROLL for (int r = 0; r < rows; r++) {
+            const __m512i z = _mm512_sub_epi32(_mm512_set1_epi32(8), zeros_512(p[r].zeros, share));
+            const __m512 shift = _mm512_mul_ps(_mm512_cvtepi32_ps(z), _mm512_load_ps(g->xsum + c * LANES));
+            zero[r] = _mm512_fmadd_ps(shift, one_a_group_512(scales[r], share), zero[r]);
+        }
+    }
+    UNROLL for (int r = 0; r < rows; r++) g->y[row + r] = sum_512(_mm512_add_ps(acc[r], zero[r]));
+}
+
+T_AVX512 INLINE void rows_f32_avx512(const struct gemv *g, int64_t first, int64_t last, const int group, const int share) {
+    for (; first + ROWS <= last; first += ROWS) some_f32_avx512(g, first, ROWS, group, share);
+    for (; first < last; first++) some_f32_avx512(g, first, 1, group, share);
+}
+
+/* Products of 4 codes and 4 activations a lane, added: one instruction with VNNI. */
+T_AVX512 INLINE __m512i dot_avx512(__m512i sum, __m512i codes, __m512i q) {
+    return _mm512_add_epi32(sum, _mm512_madd_epi16(_mm512_maddubs_epi16(codes, q), _mm512_set1_epi16(1)));
+}
+T_VNNI INLINE __m512i dot_avx512vnni(__m512i sum, __m512i codes, __m512i q) { return _mm512_dpbusd_epi32(sum, codes, q); }
+
+/* Sums of each 4 lanes (2 when group is 16) of the vectors of a chunk, in the order of the groups. */
+T_AVX512 INLINE __m512i groups_512(const __m512i *v, const int group) {
+    if (group == 32) {
+        const __m512i a = _mm512_add_epi32(_mm512_unpacklo_epi32(v[0], v[1]), _mm512_unpackhi_epi32(v[0], v[1]));
+        const __m512i b = _mm512_add_epi32(_mm512_unpacklo_epi32(v[2], v[3]), _mm512_unpackhi_epi32(v[2], v[3]));
+        const __m512i c = _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
+        return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), c);
+    }
+    const __m512 a = _mm512_castsi512_ps(v[0]), b = _mm512_castsi512_ps(v[1]);
+    const __m512i c = _mm512_add_epi32(_mm512_castps_si512(_mm512_shuffle_ps(a, b, 0x88)), _mm512_castps_si512(_mm512_shuffle_ps(a, b, 0xDD)));
+    return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15), c);
+}
+
+#define ROWS_I8(name, target, dot)                                                                                     \
+    target INLINE void name(const struct gemv *g, int64_t first, int64_t last, const int group, const int share) {     \
+        const int spans = group * LANES / SPAN;                                                                        \
+        const __m512i low = _mm512_set1_epi8(15);                                                                      \
+        struct tail tail;                                                                                              \
+        for (int64_t row = first; row < last; row++) {                                                                 \
+            __m512 acc = _mm512_setzero_ps();                                                                          \
+            for (int64_t c = 0; c < g->chunks; c++) {                                                                  \
+                const struct piece p = piece_of(g, row, c, group, share, &tail);                                       \
+                const __m512i *q = (const __m512i *)(g->q + c * spans * SPAN);                                         \
+                __m512i part[4];                                                                                       \
+                UNROLL for (int s = 0; s < spans; s++) {                                                               \
+                    const __m512i v = _mm512_loadu_si512(p.packed + s * 64);                                           \
+                    part[s] = dot(_mm512_setzero_si512(), _mm512_and_si512(v, low), q[2 * s]);                         \
+                    part[s] = dot(part[s], _mm512_and_si512(_mm512_srli_epi16(v, 4), low), q[2 * s + 1]);              \
+                }                                                                                                      \
+                const __m512i z = p.zeros ? zeros_512(p.zeros, share) : _mm512_set1_epi32(8);                          \
+                const __m512i qsum = _mm512_load_si512(g->qsum + c * LANES); /* |qsum| <= 32 x 127 fits 16 bits */     \
+                const __m512i sum = _mm512_sub_epi32(groups_512(part, group), _mm512_madd_epi16(z, qsum));             \
+                const __m512 scale = one_a_group_512(scales_512(p.scales, share), share);                              \
+                const __m512 both = _mm512_mul_ps(scale, _mm512_load_ps(g->step + c * LANES));                         \
+                acc = _mm512_add_ps(acc, _mm512_mul_ps(_mm512_cvtepi32_ps(sum), both));                                \
+            }                                                                                                          \
+            g->y[row] = sum_512(acc);                                                                                  \
+        }                                                                                                              \
+    }
+
+ROWS_I8(rows_i8_avx512, T_AVX512, dot_avx512)
+ROWS_I8(rows_i8_avx512vnni, T_VNNI, dot_avx512vnni)
+
+FOR_EACH_BLOCK(rows_f32_avx2, T_AVX2)
+FOR_EACH_BLOCK(rows_i8_avx2, T_AVX2)
+FOR_EACH_BLOCK(rows_f32_avx512, T_AVX512)
+FOR_EACH_BLOCK(rows_i8_avx512, T_AVX512)
+FOR_EACH_BLOCK(rows_i8_avx512vnni, T_VNNI)
+#endif
+
 /* ---- Choice of variant --------------------------------------------------------------------------------------------- */
 
 static const char *const names[VARIANTS] = {"auto", "portable", "avx2", "avx512", "avx512vnni"};
@@ -335,8 +581,27 @@ static const char *const names[VARIANTS] = {"auto", "portable", "avx2", "avx512"
 static rows_fn implementation(int variant, int mode) {
     static const rows_fn table[VARIANTS][MODES] = {
         [PORTABLE] = {rows_f32_portable_any, rows_i8_portable_any},
+#if defined(HK_X86)
+        [AVX2] = {rows_f32_avx2_any, rows_i8_avx2_any},
+        [AVX512] = {rows_f32_avx512_any, rows_i8_avx512_any},
+        [AVX512VNNI] = {NULL, rows_i8_avx512vnni_any},
+#endif
     };
     return table[variant][mode];
+}
+
+/* 1 when this processor, and the operating system, run the instructions of a variant. */
+static int supported(int variant) {
+    if (variant == PORTABLE) return 1;
+#if defined(HK_X86)
+    const int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    const int avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    if (variant == AVX2) return avx2;
+    if (variant == AVX512) return avx512;
+    if (variant == AVX512VNNI) return avx512 && __builtin_cpu_supports("avx512vnni");
+#endif
+    return 0;
 }
 
 int hk_variants(void) { return VARIANTS; }
@@ -345,7 +610,7 @@ const char *hk_variant_name(int variant) { return variant >= 0 && variant < VARI
 
 int hk_variant_usable(int variant, int mode) {
     if (variant <= AUTO || variant >= VARIANTS || mode < 0 || mode >= MODES) return 0;
-    return implementation(variant, mode) != NULL;
+    return implementation(variant, mode) != NULL && supported(variant);
 }
 
 static int fastest(int mode) {
