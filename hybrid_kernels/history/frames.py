@@ -1,0 +1,226 @@
+"""Columns of result files as a pandas frame, with what the definitions add: units, directions, names of parameters."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybrid_kernels.history import columns, directions
+from hybrid_kernels.history.columns import Numbering, Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Params = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """What `benchmarks.json` says of a benchmark today; of one that it no longer has, what asv's naming rules say."""
+
+    name: str
+    type: str  # asv's: time, timeraw, memory, peakmemory, track; "" unknown
+    unit: str  # "" unknown
+    direction: int  # +1 higher is better, -1 lower is better, 0 unknown
+    version: str | None  # None: gone from benchmarks.json, or it gives none
+    param_names: tuple[str, ...] = ()
+    params: tuple[tuple[str, ...], ...] = ()
+    number: int | None = None  # as set for the benchmark; 0: asv chooses
+    repeat: Any = None  # a count or (min, max, time); 0: asv chooses
+    higher_is_better: bool | None = None  # as declared
+    defined: bool = True  # False: gone from benchmarks.json
+    entry: Mapping[str, Any] | None = None  # the whole entry, own attributes included
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """The parameter cells of a table, by their code: (name, value) pairs and text such as `device=cpu, mib=64`."""
+
+    params: NDArray[np.object_]
+    texts: list[str]
+
+
+def cells(table: Table, benchmarks: Mapping[str, Benchmark]) -> Cells:
+    """Names every cell with the parameter names that the benchmark has today, `p1`, `p2`, ... where they do not fit.
+
+    asv writes the values of parameters as Python would print them; the quotes of a string are left away unless that
+    would make two cells alike.
+    """
+    bare = [tuple(unquoted(value) for value in values) for _, values in table.cells]
+    seen: dict[tuple[int, tuple[str, ...]], int] = {}
+    for (benchmark, _), values in zip(table.cells, bare, strict=True):
+        seen[benchmark, values] = seen.get((benchmark, values), 0) + 1
+    params = np.empty(len(table.cells), np.object_)
+    texts: list[str] = []
+    for at, ((benchmark, raw), values) in enumerate(zip(table.cells, bare, strict=True)):
+        kept = values if seen[benchmark, values] == 1 else raw
+        names = benchmarks[table.benchmarks[benchmark]].param_names
+        if len(names) != len(kept):
+            names = tuple(f"p{i + 1}" for i in range(len(kept)))
+        params[at] = pairs = tuple(zip(names, kept, strict=True))
+        texts.append(", ".join(f"{name}={value}" for name, value in pairs))
+    return Cells(params, texts)
+
+
+def unquoted(value: str) -> str:
+    match = re.fullmatch(r"(['\"])(.*)\1", value, re.DOTALL)
+    return match[2] if match and match[1] not in match[2] else value
+
+
+@dataclass(frozen=True, eq=False)
+class Context:
+    """What the files of a table are read with; lists run along `table.files`, `definitions` along the roots."""
+
+    paths: list[str]
+    machines: list[str]
+    root_of_file: NDArray[np.int32]
+    order_of_file: NDArray[np.int32]
+    definitions: Sequence[Mapping[str, Benchmark] | None]  # None: the root has no benchmarks.json
+
+
+def frame(table: Table, rows: NDArray[np.intp] | None, cells: Cells, context: Context) -> pd.DataFrame:
+    """The frame that `store.StoredHistory.frame` describes, of all rows of `table` or of those numbered in `rows`."""
+    import pandas as pd
+
+    file = np.repeat(np.arange(len(table.files), dtype=np.int32), table.rows_of_file)
+    rank = context.order_of_file[file]
+    if rows is not None:
+        rank = rank[rows]
+    if np.any(rank[1:] < rank[:-1]):  # rows lie in the order of their files; bring those into the order of commits
+        by_rank = np.argsort(rank, kind="stable")
+        rows = by_rank if rows is None else rows[by_rank]
+        rank = rank[by_rank]
+    if rows is not None:
+        file = file[rows]
+    code = dict(zip(columns.CODES, table.codes if rows is None else table.codes[:, rows], strict=True))
+    number = dict(zip(columns.NUMBERS, table.numbers if rows is None else table.numbers[:, rows], strict=True))
+
+    def words(codes: NDArray[Any], categories: Sequence[str]) -> pd.Categorical:
+        return pd.Categorical.from_codes(codes, categories=pd.Index(categories, dtype="str"))  # type: ignore[arg-type]
+
+    def of_file(values: Sequence[str]) -> pd.Categorical:
+        numbering: Numbering[str] = Numbering()
+        numbered = np.array([numbering[value] for value in values], np.int32)
+        return words(numbered[file], list(numbering))
+
+    def utc(milliseconds: NDArray[np.float64]) -> pd.DatetimeIndex:
+        known = np.isfinite(milliseconds) & (np.abs(milliseconds) < 1e15)
+        whole = np.where(known, milliseconds, 0).astype("datetime64[ms]")
+        whole[~known] = np.datetime64("NaT")
+        return pd.DatetimeIndex(whole).tz_localize("UTC")
+
+    texts: Numbering[str] = Numbering()
+    text = np.array([texts[one] for one in cells.texts], np.int32)
+    root, benchmark = context.root_of_file[file], code["benchmark"]
+    described = _Described(table, context)
+    dates = np.array([np.nan if one.date is None else one.date for one in table.files], np.float64)
+    return pd.DataFrame(
+        {
+            "machine": of_file(context.machines),
+            "env": of_file([one.env or "" for one in table.files]),
+            "commit": of_file([one.commit for one in table.files]),
+            "order": rank,
+            "date": utc(dates).take(file),
+            "benchmark": words(benchmark, table.benchmarks),
+            "cell": words(text[code["cell"]], list(texts)),
+            "params": cells.params[code["cell"]],
+            "version": words(code["version"], table.versions),
+            "is_current_version": described.is_current(root, benchmark, code["version"], file),
+            "value": number["value"],
+            "unit": words(described.unit[root, benchmark], described.units),
+            "direction": described.direction[root, benchmark],
+            "ci_low": number["ci_low"],
+            "ci_high": number["ci_high"],
+            "q25": number["q25"],
+            "q75": number["q75"],
+            "n": code["n"],
+            "number": code["number"],
+            "repeat": code["repeat"],
+            "status": words(code["status"], columns.STATUS),
+            "started": utc(number["started"]),
+            "file": of_file(context.paths),
+        },
+        copy=False,
+    )
+
+
+class _Described:
+    """Units, directions and current versions as arrays [root, benchmark]."""
+
+    def __init__(self, table: Table, context: Context) -> None:
+        shape = (len(context.definitions), len(table.benchmarks))
+        self.direction = np.zeros(shape, np.int8)
+        self.unit = np.zeros(shape, np.int32)
+        self._current = np.full(shape, _GONE, np.int32)
+        self._machine_env = _machine_env(table, context)
+        units: Numbering[str] = Numbering()
+        version_code = {version: code for code, version in enumerate(table.versions)}
+        for root, definitions in enumerate(context.definitions):
+            for code, name in enumerate(table.benchmarks):
+                one = (definitions or {}).get(name) or from_name(name)
+                self.direction[root, code] = one.direction
+                self.unit[root, code] = units[one.unit]
+                if definitions is None:
+                    self._current[root, code] = _LATEST
+                elif one.defined:
+                    self._current[root, code] = _ANY if one.version is None else version_code.get(one.version, _NONE)
+        self.units = list(units)
+
+    def is_current(
+        self, root: NDArray[np.int32], benchmark: NDArray[np.int32], version: NDArray[np.int32], file: NDArray[np.int32]
+    ) -> NDArray[np.bool_]:
+        """Whether asv would show the row. Where a root has no benchmarks.json, whether its version is the latest one.
+
+        Rows are in the order of commits.
+        """
+        current = self._current[root, benchmark]
+        result = (version == current) | (current == _ANY) | ((version == -1) & (current != _GONE))
+        latest = np.flatnonzero(current == _LATEST)
+        if len(latest):
+            series = self._machine_env[file[latest]].astype(np.int64) * self._current.shape[1] + benchmark[latest]
+            newest_first = version[latest][::-1]
+            _, first, place = np.unique(series[::-1], return_index=True, return_inverse=True)
+            result[latest] = (newest_first == newest_first[first][place])[::-1]
+        return np.asarray(result, np.bool_)
+
+
+# Codes of current versions that are not codes of versions.
+_NONE, _ANY, _LATEST, _GONE = -2, -3, -4, -5
+
+
+def _machine_env(table: Table, context: Context) -> NDArray[np.int32]:
+    numbering: Numbering[tuple[str, str | None]] = Numbering()
+    pairs = zip(context.machines, table.files, strict=True)
+    return np.array([numbering[machine, one.env] for machine, one in pairs], np.int32)
+
+
+def from_name(name: str) -> Benchmark:
+    """A benchmark that no `benchmarks.json` defines, as asv's naming rules would have it."""
+    kind, unit = directions.type_of(name)
+    return Benchmark(name, kind, unit, directions.of(None, name), None, defined=False)
+
+
+def from_entry(name: str, entry: Mapping[str, Any]) -> Benchmark:
+    """A benchmark as its entry in `benchmarks.json` defines it."""
+    declared = entry.get("higher_is_better")
+    version = entry.get("version")
+    return Benchmark(
+        name=name,
+        type=str(entry.get("type") or ""),
+        unit=str(entry.get("unit") or ""),
+        direction=directions.of(entry, name),
+        version=None if version is None else str(version),
+        param_names=tuple(str(one) for one in entry.get("param_names") or ()),
+        params=tuple(tuple(one if isinstance(one, str) else json.dumps(one) for one in axis)
+                     for axis in entry.get("params") or () if isinstance(axis, list)),
+        number=entry.get("number") if isinstance(entry.get("number"), int) else None,
+        repeat=entry.get("repeat"),
+        higher_is_better=declared if isinstance(declared, bool) else None,
+        entry=entry,
+    )  # fmt: skip
