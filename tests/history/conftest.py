@@ -1,34 +1,12 @@
-"""Histories for the tests of `history`: one real and whole, others written as asv would write them."""
+"""Histories for the tests of `history`, written as asv would write them."""
 
 from __future__ import annotations
 
 import json
-import os
-import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-ROOT = Path(__file__).parents[2]
-KEDRO = "kedro-benchmark-results/.asv/results"
-
-
-@pytest.fixture(autouse=True)
-def cache_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache of the test's own."""
-    folder = tmp_path_factory.mktemp("cache")
-    monkeypatch.setenv("HYBRID_KERNELS_CACHE", os.fspath(folder))
-    return folder
-
-
-@pytest.fixture(scope="session")
-def kedro(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The results folder of Kedro's public history (tests/data/NOTICE), not to be written to."""
-    folder = tmp_path_factory.mktemp("kedro")
-    with tarfile.open(ROOT / "tests/data/kedro-asv-results.tar.gz") as archive:
-        archive.extractall(folder, filter="data")
-    return folder / KEDRO
 
 
 class Results:

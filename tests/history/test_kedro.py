@@ -70,7 +70,9 @@ def test_series_and_version_changes(kedro):
     frame = store.load(kedro).frame
 
     series = frame.groupby(["machine", "env", "benchmark", "cell"], observed=True, sort=False)
-    changes = sum(int((one.version.astype(object) != one.version.astype(object).shift()).sum()) - 1 for _, one in series)
+    changes = sum(
+        int((one.version.astype(object) != one.version.astype(object).shift()).sum()) - 1 for _, one in series
+    )
     assert series.ngroups == 149
     assert changes == 22
     assert all(one.date.is_monotonic_increasing for _, one in series)
