@@ -88,6 +88,83 @@ class Reading:
     reason: str | None = None  # why there is no number, when seconds is NaN
 
 
+@dataclass(frozen=True)
+class Sampled:
+    """What one process measured: one benchmark cell, on one side of a comparison, in one round.
+
+    The raw material of every verdict, whoever measured it. `samples` are in `unit`; empty when nothing was measured,
+    and `error` then says why (None: the benchmark skipped itself). `run` tells apart rounds taken in separate sittings.
+    """
+
+    side: str  # "base" or "head"
+    round: int  # from 1
+    benchmark: str
+    cell: str  # "device=cpu, mib=64"; empty without parameters
+    samples: tuple[float, ...]
+    unit: str
+    direction: int  # -1 lower is better, +1 higher is better, 0 unknown
+    version: str | None = None
+    control: bool = False
+    error: str | None = None
+    run: str = ""
+    number: int | None = None  # calls that each sample is the mean of
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a comparison says of one benchmark cell. Ratios are head over base minus 1, of the values as measured.
+
+    `verdict` is slower, faster, same, unsettled, unadjudicable, added, removed or method changed; of a control arm,
+    held or moved. `ci_low` and `ci_high` are the 95 % interval of `change` for this row alone; `called_low` and
+    `called_high` the wider one, corrected for the number of rows and looks, that must exclude zero for a call.
+    """
+
+    name: str
+    base: float | None  # geometric mean over the rounds of each round's median
+    head: float | None
+    change: float | None
+    ci_low: float | None
+    ci_high: float | None
+    rounds: int
+    verdict: str
+    reason: str = ""
+    unit: str = ""
+    direction: int = 0
+    benchmark: str = ""
+    cell: str = ""
+    threshold: float | None = None  # relative change below which the two sides are the same
+    learned_from: int = 0  # A/A rounds the threshold was learned from; 0: the documented default
+    noise: float | None = None  # standard deviation of the log-ratio of one round
+    lacking: int | None = None  # rounds more that would settle it, for an unsettled row; None: not foreseeable
+    called_low: float | None = None
+    called_high: float | None = None
+    version_base: str | None = None
+    version_head: str | None = None
+    control: bool = False
+    harness: str = ""  # what the other harness said of its own run, word for word in its terms
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A whole comparison as handed to the reports: rows, control arms, and all that limits what they mean."""
+
+    base: str
+    head: str
+    rows: tuple[Verdict, ...]
+    controls: tuple[Verdict, ...]
+    rounds: int  # finished on both sides
+    runs: int  # separate sittings judged together
+    level: float  # probability of any false call among all rows that this look may spend
+    spread: Mapping[str, float] | None = None  # of all changes, when there is one run a side: the noise as it is
+    untouched: bool = False  # the diff touches nothing that the benchmarks import
+    touched: tuple[str, ...] = ()  # changed files, when known
+    interrupted: bool = False
+    skipped: tuple[tuple[str, str], ...] = ()  # benchmark cells that measured nothing on either side, and why
+    unselected: int = 0  # benchmarks that the filter left out
+    warnings: tuple[str, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
 def plain(value: Any) -> Any:
     """`value` as plain JSON data: records become objects, numpy scalars numbers, NaN and infinities null."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

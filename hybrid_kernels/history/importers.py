@@ -1,0 +1,407 @@
+"""What other harnesses measured, and what our own rounds kept, as one tidy frame of samples.
+
+Every reader here returns a `Side`: plain `Sampled` records, the harness's facts about the host, and warnings. `frame`
+turns records of both sides into the frame that `judge.verdict` reads, and nothing after it knows where they came from.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from hybrid_kernels.errors import BadInput
+from hybrid_kernels.history import directions
+from hybrid_kernels.records import Sampled
+
+COLUMNS = (
+    "name", "side", "run", "round", "benchmark", "cell", "value", "unit", "direction", "version", "control", "error",
+)  # fmt: skip
+
+CONTROLS = r"^(controls|copies)\."
+"""Benchmarks that no change to a project touches, by name; an attribute `control = True` says the same."""
+
+Interval = tuple[float, float, float]  # change, low, high; each a ratio minus 1
+
+
+@dataclass
+class Side:
+    """One side of a comparison as another harness left it: a `Sampled` per benchmark and run, in order of the runs."""
+
+    samples: list[Sampled] = field(default_factory=list)
+    facts: list[dict[str, str]] = field(default_factory=list)  # one a run; what differs makes sides incomparable
+    warnings: list[str] = field(default_factory=list)
+    intervals: dict[str, Interval] = field(default_factory=dict)  # the harness's own opinion of base against head
+
+
+def frame(samples: Iterable[Sampled]) -> pd.DataFrame:
+    """One row a sample, columns COLUMNS; a record without samples is one row with value NaN.
+
+    A record whose direction is 0 takes the one that its unit implies, if any.
+    """
+    rows: list[tuple[Any, ...]] = []
+    for s in samples:
+        direction = s.direction or directions.of_unit(s.unit)
+        name = f"{s.benchmark}({s.cell})" if s.cell else s.benchmark
+        rows.extend(
+            (name, s.side, s.run, s.round, s.benchmark, s.cell, value, s.unit, direction, s.version, s.control, s.error)
+            for value in (s.samples or (math.nan,))
+        )
+    table = pd.DataFrame(rows, columns=list(COLUMNS))
+    table["value"] = table["value"].astype(float).where(lambda v: v.abs() != math.inf)
+    return table
+
+
+def read(harness: str, base: Sequence[Path], head: Sequence[Path], controls: str = CONTROLS) -> tuple[Side, Side, str]:
+    """Both sides as `harness` (criterion, pytest-benchmark, asv) left them, and why they do not compare ("": they do).
+
+    Each path is one run of its side, or, for pytest-benchmark, a folder of runs. Runs of the two sides are paired in
+    the order given. BadInput names the path that cannot be read and what was expected there.
+    """
+    if harness not in _READERS:
+        raise BadInput(f"--import: unknown harness {harness!r}; use one of {', '.join(sorted(_READERS))}")
+    for path in (*base, *head):
+        if not path.exists():
+            raise BadInput(f"{path}: no such file or folder; give what {harness} wrote for one side")
+    control = re.compile(controls)
+    sides = _READERS[harness](base, head)
+    for side, name in zip(sides, ("base", "head"), strict=True):
+        side.samples = [
+            replace(sample, side=name, control=sample.control or bool(control.search(sample.benchmark)))
+            for sample in side.samples
+        ]
+    counts = [len({sample.round for sample in side.samples}) for side in sides]
+    if min(counts) and counts[0] != counts[1]:
+        sides[1].warnings.append(
+            f"base has {counts[0]} run(s) and head {counts[1]}: runs are paired in order, so the rest is left out"
+        )
+    return sides[0], sides[1], _incomparable(sides[0], sides[1])
+
+
+# --- rounds that `compare --keep` wrote -------------------------------------------------------------------------------
+
+
+def kept(folders: Sequence[Path]) -> tuple[list[Sampled], list[dict[str, Any]]]:
+    """The rounds in each of `folders`, and each folder's plan.json. A folder is one run: one sitting of a machine.
+
+    BadInput for a folder without rounds, a file that cannot be read, or folders that compared other commits.
+    """
+    samples: list[Sampled] = []
+    plans: list[dict[str, Any]] = []
+    names = {f.name for f in fields(Sampled)}
+    for number, folder in enumerate(folders, 1):
+        plan = _json(folder / "plan.json", "a folder that `compare --keep` wrote")
+        rounds = sorted(folder.glob("round-*.json"))
+        if not rounds:
+            raise BadInput(f"{folder}: holds no finished round (round-*.json); nothing to judge")
+        plans.append(plan)
+        for path in rounds:
+            for row in _json(path, "a round that `compare --keep` wrote").get("rows", []):
+                known = {key: value for key, value in row.items() if key in names}
+                known["samples"] = tuple(value for value in known.get("samples", ()) if value is not None)
+                known["run"] = f"{number:03d}" if len(folders) > 1 else ""
+                samples.append(Sampled(**known))
+    pairs = {(plan.get("base"), plan.get("head")) for plan in plans}
+    if len(pairs) > 1:
+        told = "; ".join(
+            f"{folder} has {p.get('base')} and {p.get('head')}" for folder, p in zip(folders, plans, strict=True)
+        )
+        raise BadInput(f"--join: the folders compared different commits ({told}); join runs of the same pair")
+    return samples, plans
+
+
+# --- criterion --------------------------------------------------------------------------------------------------------
+
+
+def _criterion(base: Sequence[Path], head: Sequence[Path]) -> tuple[Side, Side]:
+    """Folders as criterion.rs leaves them: <root>/<group>/.../<baseline>/{benchmark,estimates,sample}.json.
+
+    `change/` holds criterion's own comparison and is never a baseline. When both sides are the same folder the head is
+    `new`, and the base is `base` or the one other baseline, whatever it is called. In two folders each side is
+    `new`, or its one baseline.
+    """
+    sides = Side(), Side()
+    together = [path.resolve() for path in base] == [path.resolve() for path in head]
+    for side, paths, is_head in zip(sides, (base, head), (False, True), strict=True):
+        for run, path in enumerate(paths, 1):
+            found = _criterion_run(side, path, run, is_head, together)
+            if not found:
+                side.warnings.append(f"{path}: no criterion estimates found below it")
+            side.facts.append({})
+    return sides
+
+
+def _criterion_run(side: Side, root: Path, run: int, is_head: bool, together: bool) -> int:
+    found = 0
+    cases = sorted({path.parent.parent for path in root.rglob("estimates.json") if path.parent.name != "report"})
+    for case in cases:
+        name = case.relative_to(root).as_posix()
+        baselines = {
+            path.parent.name: path.parent
+            for path in case.glob("*/estimates.json")
+            if path.parent.name not in ("change", "report")
+        }
+        change = case / "change" / "estimates.json"
+        if is_head and change.exists():
+            interval = _criterion_change(side, change)
+            name_of_change = _criterion_name(baselines, name)
+            if interval is not None:
+                side.intervals[name_of_change] = interval
+        if not baselines:
+            side.warnings.append(
+                f"{name}: only `change` is present, without the two measurements it came from; left out"
+            )
+            continue
+        chosen = _baseline(baselines, is_head, together)
+        if chosen is None:
+            wanted = "`new`" if is_head else "a baseline beside `new`"
+            side.warnings.append(f"{name}: {wanted} is missing (found {', '.join(sorted(baselines))}); left out")
+            continue
+        value = _criterion_value(chosen)
+        if not value:
+            side.warnings.append(f"{name}: {chosen.name}/estimates.json has neither slope nor mean; left out")
+            continue
+        found += 1
+        side.samples.append(Sampled("", run, _criterion_name(baselines, name), "", value, "seconds", directions.LOWER))
+    return found
+
+
+def _baseline(baselines: Mapping[str, Path], is_head: bool, together: bool) -> Path | None:
+    """Which measurement in a case's folder is meant; None when it is not there."""
+    others = sorted(name for name in baselines if name != "new")
+    if "new" in baselines and (is_head or not together):
+        return baselines["new"]
+    if is_head and together:
+        return None
+    if "base" in baselines:
+        return baselines["base"]
+    if len(others) > 1:
+        raise BadInput(
+            f"{baselines[others[0]].parent}: several baselines ({', '.join(others)}) and none called base; "
+            "give two folders, each with the one that is meant"
+        )
+    return baselines[others[0]] if others else None
+
+
+def _criterion_name(baselines: Mapping[str, Path], folder: str) -> str:
+    """criterion's own full id, which keeps the characters that a folder name cannot."""
+    for path in baselines.values():
+        described = path / "benchmark.json"
+        if described.exists():
+            full = _json(described, "criterion's description of a benchmark").get("full_id")
+            if isinstance(full, str) and full:
+                return full
+    return folder
+
+
+def _criterion_value(folder: Path) -> tuple[float, ...]:
+    """Seconds a call: the raw samples if criterion kept them, else its estimate (the mean where slope is null)."""
+    raw = folder / "sample.json"
+    if raw.exists():
+        data = _json(raw, "criterion's samples")
+        pairs = zip(data.get("times") or (), data.get("iters") or (), strict=False)
+        values = tuple(float(time) / float(count) * 1e-9 for time, count in pairs if count)
+        if values:
+            return values
+    estimates = _json(folder / "estimates.json", "criterion's estimates")
+    for key in ("slope", "mean", "median"):
+        point = (estimates.get(key) or {}).get("point_estimate")
+        if isinstance(point, int | float) and math.isfinite(point):
+            return (float(point) * 1e-9,)
+    return ()
+
+
+def _criterion_change(side: Side, path: Path) -> Interval | None:
+    mean = _json(path, "criterion's change").get("mean") or {}
+    bounds = mean.get("confidence_interval") or {}
+    values = [
+        float(value)
+        for value in (mean.get("point_estimate"), bounds.get("lower_bound"), bounds.get("upper_bound"))
+        if isinstance(value, int | float) and math.isfinite(value)
+    ]
+    if len(values) < 3:
+        side.warnings.append(f"{path}: no mean with an interval in it; criterion's own opinion is left out")
+        return None
+    return values[0], values[1], values[2]
+
+
+# --- pytest-benchmark -------------------------------------------------------------------------------------------------
+
+
+def _pytest_benchmark(base: Sequence[Path], head: Sequence[Path]) -> tuple[Side, Side]:
+    """JSON files of `--benchmark-json` or `--benchmark-autosave`; a folder is one run for each file below it."""
+    sides = Side(), Side()
+    for side, paths in zip(sides, (base, head), strict=True):
+        files = [file for path in paths for file in (sorted(path.rglob("*.json")) if path.is_dir() else [path])]
+        for run, path in enumerate(files, 1):
+            data = _json(path, "a pytest-benchmark file")
+            if not isinstance(data.get("benchmarks"), list):
+                raise BadInput(
+                    f"{path}: has no list `benchmarks`; expected a file of pytest-benchmark --benchmark-json"
+                )
+            side.facts.append(_pytest_facts(side, path, data))
+            for entry in data["benchmarks"]:
+                stats = entry.get("stats") or {}
+                values = [value for value in stats.get("data") or () if isinstance(value, int | float)]
+                values = (
+                    values or [stats[key] for key in ("median", "mean") if isinstance(stats.get(key), int | float)][:1]
+                )
+                side.samples.append(
+                    Sampled(
+                        "", run, str(entry.get("fullname") or entry.get("name")), "", tuple(map(float, values)),
+                        "seconds", directions.LOWER, error=None if values else "no statistics in the file",
+                    )
+                )  # fmt: skip
+    return sides
+
+
+def _pytest_facts(side: Side, path: Path, data: Mapping[str, Any]) -> dict[str, str]:
+    machine = data.get("machine_info") or {}
+    cpu = machine.get("cpu") or {}
+    if not isinstance(cpu, Mapping):  # older files hold one string
+        cpu = {"brand_raw": str(cpu)}
+    commit = data.get("commit_info") or {}
+    if commit.get("dirty"):
+        side.warnings.append(
+            f"{path.name}: measured with uncommitted changes (dirty: true); its commit id says too little"
+        )
+    brand = cpu.get("brand_raw") or cpu.get("brand")
+    if not brand:
+        side.warnings.append(f"{path.name}: names no CPU, so nobody can tell whether both sides ran on the same one")
+    facts = {
+        "CPU": brand,
+        "architecture": machine.get("machine"),
+        "Python": machine.get("python_version"),
+        "pytest-benchmark": data.get("version"),
+        "host": machine.get("node"),
+    }
+    return {key: str(value) for key, value in facts.items() if value}
+
+
+# --- asv --------------------------------------------------------------------------------------------------------------
+
+
+def _asv(base: Sequence[Path], head: Sequence[Path]) -> tuple[Side, Side]:
+    """asv result files, or folders that hold the results of one commit and environment a machine folder.
+
+    Units and directions come from `benchmarks.json` in a folder above the file, where there is one.
+    """
+    sides = Side(), Side()
+    for side, paths in zip(sides, (base, head), strict=True):
+        for run, path in enumerate((file for given in paths for file in _asv_files(given)), 1):
+            _asv_file(side, path, run)
+    return sides
+
+
+def _asv_files(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path]
+    files = [file for file in sorted(path.rglob("*.json")) if file.name not in ("machine.json", "benchmarks.json")]
+    if not files:
+        raise BadInput(f"{path}: holds no asv result file (<machine>/<commit>-<env>.json)")
+    commits = {_json(file, "an asv result file").get("commit_hash") for file in files}
+    if len(commits) > 1:
+        raise BadInput(f"{path}: holds results of {len(commits)} commits; give the file of the one that is meant")
+    return files
+
+
+def _asv_file(side: Side, path: Path, run: int) -> None:
+    data = _json(path, "an asv result file")
+    if not isinstance(data.get("results"), dict):
+        raise BadInput(f"{path}: has no object `results`; expected an asv result file")
+    definitions = _asv_definitions(path)
+    params = data.get("params") or {}
+    facts = {
+        "CPU": params.get("cpu"),
+        "architecture": params.get("arch"),
+        "operating system": params.get("os"),
+        "Python": data.get("python") or params.get("python"),
+        "host": params.get("machine"),
+    }
+    side.facts.append({key: str(value) for key, value in facts.items() if value})
+    columns = data.get("result_columns") or ["result"]
+    for name, stored in data["results"].items():
+        row = dict(zip(columns, stored, strict=False)) if isinstance(stored, list) else {"result": stored}
+        if isinstance(stored, dict):  # schema 1
+            row = stored
+        definition = definitions.get(name, {})
+        grid = row.get("params") or []
+        results = row.get("result")
+        results = results if isinstance(results, list) else [results]
+        samples = row.get("samples") or []
+        unit = str(definition.get("unit") or directions.type_of(name)[1] or "unit")
+        version = row.get("version") or definition.get("version")
+        for place, values in enumerate(product(*grid)):
+            result = results[place] if place < len(results) else None
+            raw = samples[place] if place < len(samples) else None
+            numbers = [float(v) for v in raw if v is not None] if isinstance(raw, list) else []
+            numbers = numbers or ([float(result)] if isinstance(result, int | float) and math.isfinite(result) else [])
+            side.samples.append(
+                Sampled(
+                    "", run, name, cell(definition.get("param_names") or [], values), tuple(numbers), unit,
+                    directions.of(definition, name), version=str(version) if version else None,
+                    control=definition.get("control") is True, error="failed" if result is None else None,
+                )
+            )  # fmt: skip
+
+
+def _asv_definitions(path: Path) -> Mapping[str, Any]:
+    for folder in list(path.parents)[:3]:
+        file = folder / "benchmarks.json"
+        if file.exists():
+            return _json(file, "asv's benchmarks.json")
+    return {}
+
+
+def cell(names: Sequence[str], values: Sequence[Any]) -> str:
+    """`device=cpu, mib=64`: one parameter cell as people read it. asv stores each value as its repr."""
+    told = []
+    for place, value in enumerate(values):
+        text = str(value)
+        text = text[1:-1] if len(text) > 1 and text[0] == text[-1] == "'" else text
+        told.append(f"{names[place]}={text}" if place < len(names) else text)
+    return ", ".join(told)
+
+
+# --- shared -----------------------------------------------------------------------------------------------------------
+
+
+def _incomparable(base: Side, head: Side) -> str:
+    """Why the two sides do not compare: a fact other than the host's name that differs between or within them."""
+    reasons = []
+    keys = {key: None for facts in (*base.facts, *head.facts) for key in facts}
+    for key in keys:
+        values = [sorted({facts[key] for facts in side.facts if key in facts}) for side in (base, head)]
+        if not values[0] or not values[1] or (values[0] == values[1] and len(values[0]) == 1):
+            continue
+        told = f"{' and '.join(values[0])} at base, {' and '.join(values[1])} at head"
+        if key == "host":
+            head.warnings.append(f"host differs: {told}")
+        else:
+            reasons.append(f"{key} differs: {told}")
+    return f"the two sides are not comparable: {'; '.join(reasons)}" if reasons else ""
+
+
+def _json(path: Path, expected: str) -> dict[str, Any]:
+    """The object in a file, with the NaN and Infinity that real files hold read as they are. BadInput otherwise."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise BadInput(f"{path}: cannot be read as {expected} ({error})") from error
+    if not isinstance(data, dict):
+        raise BadInput(f"{path}: is not a JSON object; expected {expected}")
+    return data
+
+
+_READERS: dict[str, Callable[[Sequence[Path], Sequence[Path]], tuple[Side, Side]]] = {
+    "criterion": _criterion,
+    "pytest-benchmark": _pytest_benchmark,
+    "asv": _asv,
+}
