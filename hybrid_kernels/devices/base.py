@@ -8,15 +8,13 @@ that sampling needs to know nothing about devices and a fake device makes it exa
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from hybrid_kernels.layout.weights import Int4Weights
-from hybrid_kernels.records import Facts
 
 
 class Closing(ABC):
@@ -119,15 +117,15 @@ class Device(Closing):
         """A streaming read of the packed bytes with nothing computed: the ceiling of any kernel on that tier."""
 
     @abstractmethod
-    def facts(self, busy: Sequence[Arm] = ()) -> Facts:
-        """Facts now; those that an idle device hides (link, clocks) are read while the arms in `busy` run."""
+    def facts(self) -> dict[str, Any]:
+        """Fields of records.Facts that the device knows; measure/facts.py adds the host's and those under load."""
 
     @abstractmethod
     def free_bytes(self, strategy: str) -> int:
         """Bytes that can still be placed for `strategy` without pushing anything out."""
 
     @abstractmethod
-    def cold_copies(self, nbytes: int) -> int:
+    def cold_copies(self, nbytes: int, strategy: str = "resident") -> int:
         """Distinct buffers of `nbytes` to rotate over so that no pass finds its bytes in the cache."""
 
     @abstractmethod

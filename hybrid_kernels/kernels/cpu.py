@@ -8,14 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from hybrid_kernels.errors import BadInput, DeviceFailure
-from hybrid_kernels.kernels import _gemv_int4
+from hybrid_kernels.kernels._gemv_int4 import ffi as _ffi
+from hybrid_kernels.kernels._gemv_int4 import lib as _lib
 
 Mode = Literal["f32", "i8"]
 MODES: tuple[Mode, ...] = ("f32", "i8")
 BLOCKS = (16, 32, 64, 128)
 MAX_THREADS = 256
 
-_ffi, _lib = _gemv_int4.ffi, _gemv_int4.lib
 _ERRORS = {
     -1: "bad shape",
     -2: "bad block",

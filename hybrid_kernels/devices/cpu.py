@@ -1,0 +1,260 @@
+"""The CPU device: weights in anonymous memory, or in a file mapping whose pages are evicted before each pass.
+
+It needs no accelerator, so the whole harness runs, and is tested, anywhere. Its numbers are real and its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import mmap
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hybrid_kernels.devices.base import Arm, Closing, Device, Placed
+from hybrid_kernels.devices.evicted import EvictedMapping, filesystem, free_scratch, scratch_folder
+from hybrid_kernels.errors import BadInput, ConditionNotMet
+from hybrid_kernels.kernels import cpu as kernels
+from hybrid_kernels.layout.weights import Int4Weights
+from hybrid_kernels.units import format_bytes
+
+COLD_CACHES = 4
+"""Buffers that are rotated over hold at least this many last-level caches, so that no pass finds its bytes there."""
+
+_DEFAULT_CACHE = 32 * 2**20  # where the kernel does not list one
+
+
+def last_level_cache() -> int:
+    """Bytes of the largest cache of the first core this process may use; a usual size where none is listed."""
+    core = min(os.sched_getaffinity(0))
+    sizes = []
+    for path in Path(f"/sys/devices/system/cpu/cpu{core}/cache").glob("index*/size"):
+        text = path.read_text(encoding="ascii").strip()
+        if text.endswith("K"):
+            sizes.append(int(text[:-1]) * 1024)
+    return max(sizes, default=_DEFAULT_CACHE)
+
+
+def anonymous(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """A copy of `data` in page-aligned anonymous memory of its own, huge pages asked for."""
+    area = mmap.mmap(-1, max(data.nbytes, 1))
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel built without them
+            area.madvise(mmap.MADV_HUGEPAGE)
+    copy = np.frombuffer(area, np.uint8, count=data.nbytes).reshape(data.shape)
+    copy[...] = data
+    return copy
+
+
+class CpuPlaced(Placed):
+    """Packed bytes in one of the CPU's tiers; scales (float32) and zero points are always resident."""
+
+    def __init__(self, weights: Int4Weights, strategy: str, copies: int, folder: Path) -> None:
+        self.strategy, self.copies = strategy, copies
+        self.n, self.k, self.block = weights.n, weights.k, weights.block
+        self.packed_bytes, self.total_bytes = weights.packed_bytes, weights.total_bytes
+        self.scales = np.ascontiguousarray(weights.scales, np.float32)
+        self.zero_points = None if weights.zero_points is None else weights.zero_points.copy()
+        self.buffers: list[npt.NDArray[np.uint8]] = []
+        self.mappings: list[EvictedMapping] = []
+        try:
+            for _ in range(copies):
+                if strategy == "resident":
+                    self.buffers.append(anonymous(weights.packed))
+                else:
+                    self.mappings.append(EvictedMapping(weights.packed, folder))
+        except BaseException:
+            self.close()
+            raise
+
+    def packed(self, index: int) -> npt.NDArray[np.uint8]:
+        """The packed bytes of buffer `index`, where they lie."""
+        return self.mappings[index].array if self.mappings else self.buffers[index]
+
+    def evict(self, index: int) -> None:
+        """Push buffer `index` out of memory and assert that it is; nothing to do for resident weights."""
+        if self.mappings:
+            self.mappings[index].evict()
+
+    def close(self) -> None:
+        for mapping in self.mappings:
+            mapping.close()
+        self.mappings, self.buffers = [], []
+
+
+class CpuArm(Arm):
+    """Times `work(packed bytes of the next buffer)`, evicting before and outside each timed pass where needed."""
+
+    def __init__(
+        self, label: str, placed: CpuPlaced, work: Callable[[npt.NDArray[np.uint8]], None], total_bytes: int
+    ) -> None:
+        super().__init__()
+        self.label, self.placed, self.work = label, placed, work
+        self.pass_bytes, self.total_bytes, self.copies = placed.packed_bytes, total_bytes, placed.copies
+        self.result: npt.NDArray[np.float32] | None = None
+        self._next = 0
+
+    def _time(self, passes: int) -> float:
+        seconds = 0.0
+        for _ in range(passes):
+            index, self._next = self._next, (self._next + 1) % self.copies
+            self.placed.evict(index)
+            packed = self.placed.packed(index)
+            start = time.perf_counter()
+            self.work(packed)
+            seconds += time.perf_counter() - start
+        return seconds
+
+    def output(self) -> npt.NDArray[np.float32] | None:
+        return None if self.result is None else self.result.copy()
+
+    def close(self) -> None:
+        self.work = _closed
+
+
+def _closed(packed: npt.NDArray[np.uint8]) -> None:
+    raise RuntimeError("this arm is closed")
+
+
+class CpuDevice(Device):
+    """Reads weights on the processor with the compiled kernel.
+
+    `mode` is `f32` (float activations) or `i8` (activations rounded to int8 a block); `variant` names a kernel
+    variant (`auto`: the best this processor has); `threads` defaults to the cores this process may use; `scratch` is
+    the folder of the evicted file (default: the system's temporary folder). BadInput for a value that cannot be used.
+    """
+
+    name = "cpu"
+    strategies = ("resident", "in_place")
+    baselines = ("copy",)
+
+    def __init__(
+        self,
+        *,
+        scratch: str | Path | None = None,
+        threads: int | None = None,
+        mode: kernels.Mode = "f32",
+        variant: str = "auto",
+    ) -> None:
+        cores = len(os.sched_getaffinity(0))
+        if threads is not None and not 1 <= threads <= kernels.MAX_THREADS:
+            raise BadInput(
+                f"threads: {threads} is out of range; use 1 to {kernels.MAX_THREADS} (this process has {cores})"
+            )
+        self.threads = threads or cores
+        self.mode = mode
+        self.variant = kernels.chosen(mode, variant)
+        self.scratch = scratch_folder(scratch)
+        self.cache_bytes = last_level_cache()
+        self._open: list[Closing] = []
+
+    def place(self, weights: Int4Weights, strategy: str, *, copies: int = 1) -> CpuPlaced:
+        if strategy not in self.strategies:
+            raise BadInput(f"strategy: {strategy!r} is not one of {', '.join(self.strategies)} (device cpu)")
+        if copies < 1:
+            raise BadInput(f"copies: {copies} must be 1 or more")
+        needed, free = weights.packed_bytes * copies, self.free_bytes(strategy)
+        if needed > free:
+            raise BadInput(
+                f"weights: {format_bytes(needed)} are needed to place them {strategy}, {format_bytes(free)} are free"
+            )
+        placed = CpuPlaced(weights, strategy, copies, self.scratch)
+        self._open.append(placed)
+        return placed
+
+    def gemv(self, placed: Placed, x: npt.ArrayLike) -> npt.NDArray[np.float32]:
+        with self.read_arm(placed, x) as arm:
+            arm.run(1)
+            y = arm.output()
+        assert y is not None
+        if np.isnan(y).any():
+            raise ConditionNotMet(
+                "gemv: NaN in the output: an activation or scale is not finite, or a row was not written"
+            )
+        return y
+
+    def read_arm(self, placed: Placed, x: npt.ArrayLike, form: str = "eager") -> CpuArm:
+        mine = self._own(placed, form)
+        activation = np.ascontiguousarray(x, np.float32)
+        if activation.shape != (mine.k,):
+            raise BadInput(f"x: shape {activation.shape} does not fit weights with k = {mine.k}; give a vector [k]")
+        y = np.full(mine.n, np.nan, np.float32)  # poisoned: a row that is never written shows
+
+        def work(packed: npt.NDArray[np.uint8]) -> None:
+            kernels.gemv(
+                packed, mine.scales, mine.zero_points, activation,
+                block=mine.block, mode=self.mode, threads=self.threads, variant=self.variant, out=y,
+            )  # fmt: skip
+
+        arm = CpuArm(mine.strategy, mine, work, mine.total_bytes)
+        arm.variant, arm.result = f"{self.mode}/{self.variant}", y
+        return arm
+
+    def baseline_arm(self, placed: Placed, kind: str, form: str = "eager") -> CpuArm:
+        mine = self._own(placed, form)
+        if kind not in self.baselines:
+            raise BadInput(f"baseline: {kind!r} is not one of {', '.join(self.baselines)} (device cpu)")
+        target = anonymous(np.zeros(mine.packed_bytes, np.uint8))
+
+        def work(packed: npt.NDArray[np.uint8]) -> None:
+            kernels.copy(target, packed, threads=1)
+
+        return CpuArm(kind, mine, work, mine.packed_bytes)
+
+    def stream_arm(self, placed: Placed, form: str = "eager") -> CpuArm:
+        mine = self._own(placed, form)
+
+        def work(packed: npt.NDArray[np.uint8]) -> None:
+            kernels.stream_read(packed, threads=self.threads)
+
+        return CpuArm(f"stream_{mine.strategy}", mine, work, mine.packed_bytes)
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "cache_bytes": self.cache_bytes,
+            "threads": self.threads,
+            "variant": f"{self.mode}/{self.variant}",
+            "scratch": filesystem(self.scratch),
+        }
+
+    def free_bytes(self, strategy: str) -> int:
+        return free_scratch(self.scratch) if strategy == "in_place" else _available_memory()
+
+    def cold_copies(self, nbytes: int, strategy: str = "resident") -> int:
+        if strategy == "in_place":
+            return 1  # evicted before each pass
+        return max(math.ceil(COLD_CACHES * self.cache_bytes / nbytes), 1)
+
+    def limit_gbs(self, tier: str) -> float | None:
+        return None  # no interface tells what a memory bus or a disk can do; the streaming read is the ceiling
+
+    def close(self) -> None:
+        while self._open:
+            self._open.pop().close()
+
+    def _own(self, placed: Placed, form: str) -> CpuPlaced:
+        if form not in self.forms:
+            raise BadInput(f"form: {form!r} does not exist on device cpu; use {', '.join(self.forms)}")
+        if not isinstance(placed, CpuPlaced):
+            raise BadInput("placed: these weights were placed on another device; place them on device cpu")
+        return placed
+
+
+def _available_memory() -> int:
+    """Bytes that can be taken without swapping, a tenth kept for everybody else; a cgroup's limit counts too."""
+    with open("/proc/meminfo", encoding="ascii") as lines:
+        free = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), 0)
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
+        used = int(Path("/sys/fs/cgroup/memory.current").read_text(encoding="ascii"))
+        if limit != "max":
+            free = min(free, int(limit) - used)
+    except (OSError, ValueError):
+        pass
+    return max(int(free * 0.9), 0)
