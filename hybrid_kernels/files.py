@@ -66,3 +66,16 @@ def locked(path: str | os.PathLike[str], patience: float = 10.0) -> Iterator[Non
         yield
     finally:
         os.close(handle)
+
+
+def check_writable(path: str | os.PathLike[str], option: str) -> Path:
+    """`path` when it can become a file here; BadInput naming `option` otherwise. Nothing is created."""
+    target = Path(path)
+    folder = target.parent
+    if target.is_dir():
+        raise BadInput(f"{option}: {target} is a folder; name a file")
+    if not folder.is_dir():
+        raise BadInput(f"{option}: folder {folder} does not exist; make it first")
+    if not os.access(folder, os.W_OK | os.X_OK) or (target.exists() and not os.access(target, os.W_OK)):
+        raise BadInput(f"{option}: {target} cannot be written to; name another file")
+    return target
