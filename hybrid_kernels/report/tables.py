@@ -1,0 +1,196 @@
+"""Finished results as terminal tables and the words below them. Nothing here measures or judges."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from hybrid_kernels.records import Facts
+from hybrid_kernels.units import format_bytes, format_seconds, significant
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+HONEST_MIB = 60  # rows of about 64 MiB and more, whatever the rounding to whole rows: beyond most caches and latencies
+DRIFT_NOTED = 0.1  # share by which the first point may move before the reader is told to measure again
+WIDE = 200  # columns for output that is not a terminal: a table must not be folded by a width nobody chose
+
+
+def console(stderr: bool = False) -> Console:
+    """A console for results (or for progress on standard error), wide where it is not a terminal."""
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(stderr=stderr, width=None if stream.isatty() else WIDE, highlight=False, soft_wrap=False)
+
+
+def rows_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: Sequence[str] = ()) -> Table:
+    """A table of ready text. Right-aligned unless named in `left`; text is shown as it is, never as markup."""
+    table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
+    for name in columns:
+        table.add_column(Text(name), justify="left" if name in left else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    return table
+
+
+def facts_lines(facts: Facts) -> list[str]:
+    """The header of a measurement: what must be known to believe it."""
+    known = asdict(facts)
+    lines = [
+        f"{facts.device}: {facts.device_name}"
+        + (f", {facts.threads} threads" if facts.threads else "")
+        + (f", {facts.multiprocessors} multiprocessors" if facts.multiprocessors else "")
+        + (f", {format_bytes(facts.cache_bytes)} last-level cache" if facts.cache_bytes else "")
+        + (f", kernel {facts.variant}" if facts.variant else ""),
+        f"host: {facts.cpu}, {facts.cores} cores, {format_bytes(facts.memory_bytes)} memory, {facts.os} {facts.kernel}"
+        + (f", load {significant(facts.load_average, 2)}" if facts.load_average is not None else "")
+        + (f", scratch on {facts.scratch}" if facts.scratch else ""),
+    ]
+    if facts.driver or facts.link_generation:
+        link = (
+            f"PCIe {facts.link_generation} x{facts.link_width} under load"
+            f" (device and slot: {known['link_generation_max'] or '?'} x{known['link_width_max'] or '?'})"
+            if facts.link_generation
+            else "link not read"
+        )
+        clocks = f"SM {facts.sm_clock_mhz} MHz, memory {facts.memory_clock_mhz} MHz" if facts.sm_clock_mhz else ""
+        lines.append(", ".join(part for part in (f"driver {facts.driver}", link, clocks) if part))
+    if facts.throttle_reasons:
+        lines.append("throttled: " + ", ".join(facts.throttle_reasons))
+    if facts.other_processes:
+        lines.append(f"shared device: {facts.other_processes} other processes")
+    lines.append(
+        f"hybrid_kernels {facts.version}"
+        + (f" at {facts.commit[:10]}{'+' if facts.commit.endswith('+') else ''}" if facts.commit else "")
+        + f", Python {facts.python}, {facts.started_at}"
+    )
+    return lines
+
+
+def sweep_table(frame: pd.DataFrame) -> Table:
+    """One row a size (and form): the strategies side by side with the copy, medians with their 95 % intervals."""
+    staged = (frame["strategy"] == "staged").any()
+    forms = list(dict.fromkeys(frame.loc[frame["strategy"] == "resident", "form"]))
+    columns = ["packed MiB", "N", *(["form"] if len(forms) > 1 else []), "resident GB/s", "in place GB/s"]
+    columns += ["staged GB/s"] if staged else []
+    columns += ["resident / in place", "copy GB/s", "in place / copy", "n", "outputs"]
+    columns += ["notes"] if frame["warnings"].map(bool).any() or not frame["cold"].all() else []
+    readings = _records(frame)
+    rows = []
+    for n in dict.fromkeys(row["n"] for row in readings):
+        for form in forms:
+            arms = {
+                row["strategy"]: row
+                for row in readings
+                if row["n"] == n and (row["form"] == form or row["strategy"] not in _READS)
+            }
+            if not {"resident", "in_place", "copy"} <= arms.keys():
+                continue
+            copy = arms["copy"]
+            resident, in_place = arms["resident"]["gbs"], arms["in_place"]["gbs"]
+            identical = all(arms[name]["outputs_identical"] for name in _READS if name in arms)
+            cells = [f"{arms['resident']['packed_mib']:.4g}", f"{n:,}", *([form] if len(forms) > 1 else [])]
+            cells += [_with_interval(arms[name]) for name in _READS if name in arms]
+            cells += [significant(resident / in_place), _with_interval(copy), significant(in_place / copy["gbs"])]
+            cells += [str(copy["samples"]), "identical" if identical else "DIFFER"]
+            if "notes" in columns:
+                cells.append(_notes(arms))
+            rows.append(cells)
+    return rows_table(columns, rows, left=("form", "outputs", "notes"))
+
+
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
+
+
+_READS = ("resident", "in_place", "staged")
+
+
+def _with_interval(row: Mapping[str, Any]) -> str:
+    return f"{significant(row['gbs'])} [{significant(row['gbs_low'])}, {significant(row['gbs_high'])}]"
+
+
+def _notes(arms: Mapping[str, Mapping[str, Any]]) -> str:
+    notes = [] if arms["resident"]["cold"] else ["resident cached"]
+    for name, row in arms.items():
+        notes += [f"{name.replace('_', ' ')} {warning}" for warning in row["warnings"]]
+    return "; ".join(dict.fromkeys(notes))
+
+
+def sweep_words(frame: pd.DataFrame, facts: Facts) -> list[str]:
+    """What a reader should take from the table, in sentences: the bound, the cached rows, the number to size with."""
+    lines = []
+    readings = _records(frame)
+    copies = {row["n"]: row for row in readings if row["strategy"] == "copy"}
+    reads = [row for row in readings if row["strategy"] == "in_place" and row["cold"]]
+    if not copies or not reads:
+        return ["Not one size was finished, so there is nothing to size a cold path with."]
+    big = max(reads, key=lambda row: row["packed_bytes"])
+    beside = copies[big["n"]]
+    honest = [row for row in reads if row["packed_mib"] >= HONEST_MIB]
+    worst = min(honest or reads, key=lambda row: row["gbs"])
+    lines.append(
+        f"Size a cold path with {significant(worst['gbs_low'], 2)} GB/s: the lower end of the interval of the slowest "
+        f"in-place read of {'64 MiB and more' if honest else 'these sizes'} "
+        f"({significant(worst['gbs'])} GB/s at {worst['packed_mib']:.4g} MiB)."
+    )
+    share = significant(big["gbs"] / beside["gbs"])
+    lines.append(
+        f"The sequential copy ({significant(beside['gbs'])} GB/s) runs no kernel: it is only an upper bound of the "
+        f"link, and the in-place read at {big['packed_mib']:.4g} MiB is {share} of it."
+    )
+    if big["gbs"] > beside["gbs"] and facts.device == "cpu":
+        lines.append(
+            f"Here the read beats the copy because {facts.threads} threads fault pages in where the copy has one."
+        )
+    warm = frame[(frame["strategy"] == "resident") & ~frame["cold"]]
+    if not warm.empty:
+        sizes = ", ".join(f"{mib:.4g}" for mib in sorted(set(warm["packed_mib"])))
+        lines.append(
+            f"Cache-resident rows: {sizes} MiB. Too few distinct buffers fit in memory to keep them out of the "
+            "last-level cache; do not divide by them."
+        )
+    elif facts.cache_bytes is not None:
+        small = sorted({mib for mib in frame["packed_mib"] if mib * 2**20 <= facts.cache_bytes})
+        if small:
+            buffers = int(frame.loc[frame["strategy"] == "resident", "copies"].max())
+            lines.append(
+                f"No row is cache-resident: sizes that fit the {format_bytes(facts.cache_bytes)} cache "
+                f"({', '.join(f'{mib:.4g}' for mib in small)} MiB) were read cold, from {buffers} buffers in turn."
+            )
+        else:
+            lines.append("No row is cache-resident: every size is larger than the last-level cache.")
+    if frame["drift"].notna().any():
+        drift = float(frame["drift"].dropna().iloc[0])
+        advice = "" if abs(drift) < DRIFT_NOTED else " Conditions changed under the run: repeat it on a quiet machine."
+        lines.append(
+            f"Drift: measured again at the end, the first point took {1 + drift:.2f} of its first time.{advice}"
+        )
+    if facts.load_average is not None and facts.load_average > facts.cores / 4:
+        lines.append(
+            f"The host was not idle (load {significant(facts.load_average, 2)} on {facts.cores} cores before the first "
+            "sample): read the intervals, not the medians."
+        )
+    if frame["warnings"].map(bool).any():
+        names = sorted({w for row in frame["warnings"] for w in row})
+        lines.append(f"Marked: {', '.join(names)}. A marked number is kept, and is not one to size anything with.")
+    return lines
+
+
+def doctor_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Which devices can be used here and, for each that cannot, why and what to do."""
+    return rows_table(
+        ("device", "usable", "what"),
+        [(row["device"], "yes" if row["usable"] else "no", row["detail"]) for row in rows],
+        left=("device", "usable", "what"),
+    )
+
+
+__all__ = [
+    "console", "doctor_table", "facts_lines", "format_seconds", "rows_table", "sweep_table", "sweep_words",
+]  # fmt: skip
