@@ -1,0 +1,1 @@
+"""Results on disk, from asv and elsewhere, as one tidy frame."""

@@ -69,6 +69,7 @@ def cells(table: Table, benchmarks: Mapping[str, Benchmark]) -> Cells:
 
 
 def unquoted(value: str) -> str:
+    """The text inside matching quotes; anything else as it is."""
     match = re.fullmatch(r"(['\"])(.*)\1", value, re.DOTALL)
     return match[2] if match and match[1] not in match[2] else value
 

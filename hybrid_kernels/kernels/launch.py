@@ -84,7 +84,7 @@ def gemv(
 
 
 def stream(nbytes: int, shape: DeviceShape) -> Launch:
-    """A streaming read of `nbytes`: a block of 1024 threads a multiprocessor, fewer where the bytes do not fill them."""
+    """A streaming read of `nbytes`: a block of 1024 threads a multiprocessor, fewer where bytes do not fill them."""
     fill = _ceil_div(nbytes, _BLOCK_THREADS * 16 * _STREAM_LOADS)
     return Launch(
         kernel="stream_read",

@@ -1,0 +1,1 @@
+"""Sampling, facts, sweeps, walks and alternating rounds: measures, prints nothing."""

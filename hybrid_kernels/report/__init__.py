@@ -1,0 +1,1 @@
+"""Finished results as text, charts and documents: neither measures nor judges."""

@@ -31,7 +31,7 @@ class Results:
         self.write("benchmarks.json", {**self.definitions, "version": 2})
 
     def commit(self, number: int, results: dict[str, Any], env: str = "py3.11", **more: Any) -> Path:
-        """The file of commit `number` (also its day); a result is a row of asv's or the value of an unparametrized one."""
+        """The file of commit `number` (also its day); a result is asv's row or an unparametrized value."""
         commit = f"{number:08x}" + "0" * 32
         content = {
             "commit_hash": commit,
@@ -59,6 +59,6 @@ COLUMNS = [
 ]  # fmt: skip
 
 
-@pytest.fixture()
+@pytest.fixture
 def results(tmp_path: Path) -> Results:
     return Results(tmp_path / "results")
