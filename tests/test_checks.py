@@ -96,4 +96,4 @@ def test_an_unknown_check_is_refused() -> None:
     )
 
     assert done.returncode == 2
-    assert "unknown check nonsense; there are format, lint, types" in done.stderr
+    assert "unknown check nonsense; there are tests, coverage, format" in done.stderr

@@ -9,8 +9,8 @@ that a later block may use what an earlier one wrote.
 - ```text, ```toml and ```json blocks are shown, never run.
 
 A comment before a block changes that: `<!-- run with: OPTIONS -->` appends options to the block's last command (small
-sizes, so that tests stay quick), `<!-- not run: REASON -->` leaves it out, and `<!-- ci: NAME -->` leaves it to .ci/run.
-What is left out is counted below.
+sizes, so that tests stay quick), `<!-- not run: REASON -->` leaves the block out, and `<!-- ci: NAME -->` leaves it to
+.ci/run. What is left out is counted below.
 """
 
 from __future__ import annotations
