@@ -12,7 +12,7 @@ import pytest
 from hybrid_kernels.kernels import launch
 
 KERNELS = Path(launch.__file__).parent
-SOURCES = ("gemv_int4.cu", "stream_read.cu")
+SOURCES = ("gemv_int4.cu", "stream_read.cu", "support.cu")
 ARCHITECTURES = (80, 86, 89, 90, 100, 120)
 ALL_GEMVS = [
     f"gemv_int4_{variant}_b{block}_{zeros}"
@@ -20,7 +20,7 @@ ALL_GEMVS = [
     for block in launch.BLOCKS
     for zeros in ("zp", "sym")
 ]
-MOST_REGISTERS = {"narrow": 40, "stream_read": 64, "checksum": 64, "access": 64}
+MOST_REGISTERS = {"narrow": 40, "stream_read": 64, "checksum": 64, "access": 64, "start_gate": 16}
 
 
 def tool(name):
@@ -74,7 +74,11 @@ def machine_code(fatbin, architecture):
 
 def test_every_kernel_is_there_for_every_architecture(built):
     """Each name a launch can return exists for each architecture, and nothing else does."""
-    names = {"gemv_int4.cu": set(ALL_GEMVS), "stream_read.cu": {"stream_read", "checksum"}}
+    names = {
+        "gemv_int4.cu": set(ALL_GEMVS),
+        "stream_read.cu": {"stream_read", "checksum"},
+        "support.cu": {"start_gate"},
+    }
     names["stream_read.cu"] |= {
         f"access_{pattern}_{width}_{loads}"
         for pattern, widths in launch.REQUESTS.items()

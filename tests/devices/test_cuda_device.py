@@ -1,0 +1,205 @@
+"""The CUDA device over a made-up GPU: what is placed, copied, captured and given back."""
+
+import numpy as np
+import pytest
+
+from hybrid_kernels.devices.cuda import CudaDevice
+from hybrid_kernels.errors import BadInput, ConditionNotMet, DeviceFailure
+from hybrid_kernels.layout.weights import Int4Weights
+
+
+@pytest.fixture
+def device(gpu):
+    with CudaDevice(segment_bytes=8192) as device:
+        yield device
+
+
+@pytest.fixture
+def weights():
+    return Int4Weights.random(n=48, k=256, block=32, seed=3)
+
+
+def test_in_place_is_registered_in_segments_and_given_back(gpu, device, weights):
+    """Copies in anonymous pages, each on a page of its own, in as many registrations as segments are needed."""
+    with device.place(weights, "in_place", copies=3) as placed:
+        assert placed.segments == 3  # 3 copies of 6 KiB, on two pages each
+        assert [bytes(host) for host in placed.host] == [weights.packed.tobytes()] * 3
+        assert placed.total_bytes == weights.total_bytes
+
+    assert sum(size for size in gpu.registered.values() if size >= 4096) == 0
+
+
+def test_a_file_mapping_is_read_where_it_lies(gpu, device, weights, tmp_path):
+    """A read-only mapping is registered itself: no copy of it in anonymous memory."""
+    path = tmp_path / "packed"
+    path.write_bytes(bytes(64) + weights.packed.tobytes())
+    lies = np.memmap(path, np.uint8, "r", offset=64, shape=weights.packed.shape)
+    mapped = Int4Weights(lies, weights.scales, weights.zero_points, weights.n, weights.k, weights.block)
+
+    with device.place(mapped, "in_place") as placed:
+        assert placed.packed_pointers == [lies.ctypes.data]
+
+
+def test_a_misaligned_file_mapping_is_bad_input(gpu, device, weights, tmp_path):
+    """Bytes that a lane cannot load 16 at once are refused by name, before anything is registered."""
+    path = tmp_path / "packed"
+    path.write_bytes(bytes(8) + weights.packed.tobytes())
+    lies = np.memmap(path, np.uint8, "r", offset=8, shape=weights.packed.shape)
+    mapped = Int4Weights(lies, weights.scales, weights.zero_points, weights.n, weights.k, weights.block)
+
+    with pytest.raises(BadInput, match="packed: begins 8 bytes past a multiple of 16"):
+        device.place(mapped, "in_place")
+
+
+def test_a_refused_registration_is_an_error_never_a_slow_number(gpu, device, weights):
+    """The error of the driver comes out by its name, and nothing is placed some other way."""
+    import fake_cuda
+
+    gpu.refuse = lambda address, nbytes: fake_cuda.CUresult.CUDA_ERROR_NOT_PERMITTED
+
+    with pytest.raises(DeviceFailure, match="CUDA_ERROR_NOT_PERMITTED") as caught:
+        device.place(weights, "in_place")
+
+    assert caught.value.code == "CUDA_ERROR_NOT_PERMITTED"
+
+
+def test_a_stale_page_is_found_before_it_becomes_a_number(gpu, device, weights):
+    """When the GPU reads other bytes than the host holds, placing fails."""
+
+    def stale(seen):
+        seen[4096:] = 0
+        return seen
+
+    gpu.stale = stale
+
+    with pytest.raises(ConditionNotMet, match=r"buffer 1 of 1 .*stale"):
+        device.place(weights, "in_place")
+
+
+def test_out_of_memory_names_both_numbers(gpu, device, weights):
+    """Weights that do not fit are refused before any work."""
+    gpu.memory = gpu.used() + 10_000
+
+    with pytest.raises(BadInput, match=r"2 x 6.00 KiB of weights need 12.0 KiB of device memory, and 9.77"):
+        device.place(weights, "resident", copies=2)
+
+
+def test_a_full_device_fails_with_cudas_name(gpu, device, weights):
+    """An allocation that the driver refuses carries CUDA's name for it, and takes nothing with it."""
+    device.free_bytes = lambda strategy: 2**40
+    gpu.memory = gpu.used() + 10_000
+
+    with pytest.raises(DeviceFailure, match="CUDA_ERROR_OUT_OF_MEMORY") as caught:
+        device.place(weights, "resident", copies=2)
+
+    assert caught.value.code == "CUDA_ERROR_OUT_OF_MEMORY"
+
+
+@pytest.mark.parametrize("form", ["eager", "graph"])
+@pytest.mark.parametrize("kind", ["copy", "copy_h2d", "copy_d2d"])
+def test_copies_take_the_time_of_their_bytes(gpu, device, weights, kind, form):
+    """Every baseline copies the packed bytes once a pass, in both forms, and the device's clock alone counts."""
+    with device.place(weights, "in_place", copies=3) as placed, device.baseline_arm(placed, kind, form) as arm:
+        assert arm.run(1) == pytest.approx(weights.packed_bytes * 1e-9)
+        assert arm.run(7) == pytest.approx(7 * weights.packed_bytes * 1e-9)
+        assert arm.clock() == pytest.approx(8 * weights.packed_bytes * 1e-9)
+        assert arm.device_bytes >= weights.packed_bytes
+        assert (arm.captures, arm.fallbacks) == ((0, 0) if form == "eager" else (2, 0))
+        assert arm.dispatch_seconds > 0
+
+
+def test_a_capture_that_fails_is_counted_and_runs_eagerly(gpu, device, weights):
+    """A graph that cannot be captured is reported as a fallback; the work is done all the same."""
+    gpu.refuse_capture = True
+    with device.place(weights, "in_place") as placed, device.baseline_arm(placed, "copy", "graph") as arm:
+        assert arm.run(2) == pytest.approx(2 * weights.packed_bytes * 1e-9)
+        assert (arm.captures, arm.fallbacks) == (0, 1)
+
+
+def test_graphs_are_kept_for_the_batches_asked_for_lately(gpu, device, weights):
+    """The same batch from the same buffer is captured once; old graphs are destroyed, not hoarded."""
+    with device.place(weights, "resident", copies=3) as placed, device.stream_arm(placed, "graph") as arm:
+        for _ in range(5):
+            arm.run(6)
+        assert arm.captures == 1
+        for passes in range(1, 20):
+            arm.run(passes)
+        assert gpu.executables <= 8
+
+
+def test_stream_arms_read_every_copy(gpu, device, weights):
+    """The ceiling of each tier carries the tier's name and counts the packed bytes."""
+    for strategy in ("resident", "in_place"):
+        with device.place(weights, strategy, copies=2) as placed, device.stream_arm(placed) as arm:
+            assert arm.label == f"stream_{strategy}"
+            assert arm.run(4) == pytest.approx(4 * weights.packed_bytes * 1e-9)
+
+
+def test_closing_the_device_gives_back_what_was_left_open(gpu, weights):
+    """Placed weights and arms that nobody closed are closed with the device; the context is left."""
+    device = CudaDevice()
+    placed = device.place(weights, "in_place", copies=2)
+    device.baseline_arm(placed, "copy_d2d", "graph").run(3)
+    device.close()
+    device.close()
+
+    assert gpu.log == ["detached"]
+
+
+def test_an_interrupt_in_a_batch_leaves_no_gate_closed(gpu, device, weights, monkeypatch):
+    """Ctrl-C while a batch is enqueued opens the gate: the device must not spin until its limit."""
+    with device.place(weights, "in_place") as placed, device.baseline_arm(placed, "copy") as arm:
+
+        def interrupted(index):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(arm, "_enqueue", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            arm.run(1)
+
+
+def test_bad_arguments_are_named(device, weights):
+    """Strategy, copies, kind, form, passes and foreign placements are refused by name."""
+    with pytest.raises(BadInput, match="strategy: 'here'"):
+        device.place(weights, "here")
+    with pytest.raises(BadInput, match="copies: 0"):
+        device.place(weights, "resident", copies=0)
+    with device.place(weights, "resident") as placed:
+        with pytest.raises(BadInput, match="kind: 'move'"):
+            device.baseline_arm(placed, "move")
+        with pytest.raises(BadInput, match="placed: copy copies out of host memory"):
+            device.baseline_arm(placed, "copy")
+        with pytest.raises(BadInput, match="form: 'lazy'"):
+            device.stream_arm(placed, "lazy")
+        with device.stream_arm(placed) as arm, pytest.raises(BadInput, match="passes: 0"):
+            arm.run(0)
+    with pytest.raises(BadInput, match="not closed"):
+        device.stream_arm(placed)
+    with pytest.raises(BadInput, match="ordinal: there is no GPU 7"):
+        CudaDevice(7)
+
+
+def test_facts_say_what_the_driver_knows(device):
+    """The facts of the device are fields of the record that travels with every number."""
+    facts = device.facts()
+
+    assert facts["device"] == "cuda"
+    assert facts["compute_capability"] == "9.0"
+    assert facts["versions"]["cuda"] == "13.0"
+
+
+def test_a_rotation_is_cold(device):
+    """The buffers of a rotation cover three times the L2, and one is enough for bytes beyond that."""
+    assert device.cold_copies(2**16) == 3
+    assert device.cold_copies(2**16 - 1) == 4
+    assert device.cold_copies(2**20) == 1
+
+
+def test_float32_scales_that_float16_cannot_hold_are_refused(device, weights):
+    """Scales are read as float16 on the GPU: exact float32 ones are taken, others named."""
+    exact = weights.scales.astype(np.float32)
+    with device.place(Int4Weights.from_arrays(weights.packed, exact, weights.zero_points), "resident") as placed:
+        assert placed.total_bytes == weights.total_bytes
+    exact[0, 0] = 0.1
+    with pytest.raises(BadInput, match="scales: float32"):
+        device.place(Int4Weights.from_arrays(weights.packed, exact, weights.zero_points), "resident")
