@@ -70,7 +70,7 @@ def probe(
             except KeyboardInterrupt:
                 interrupted = True
                 frame = sweeping.frame(opened.name, sweeping.mark_disorder(rows))
-        facts = replace(facts_of.collect(opened), load_average=load)
+        facts = replace(facts_of.under_load(opened), load_average=load)
     for line in tables.facts_lines(facts):
         out.print(line, markup=False)
     out.print()

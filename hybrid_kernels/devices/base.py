@@ -91,6 +91,7 @@ class Device(Closing):
     strategies: tuple[str, ...]  # how a pass can get its weights here
     baselines: tuple[str, ...]  # copies without a kernel; the first is always `copy`, out of the next tier
     forms: tuple[str, ...] = ("eager",)
+    pci_bus_id: str | None = None  # of a device behind a PCIe link, by which its link and clocks can be read
 
     @abstractmethod
     def place(self, weights: Int4Weights, strategy: str, *, copies: int = 1) -> Placed:

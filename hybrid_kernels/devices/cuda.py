@@ -198,7 +198,7 @@ class CudaDevice(Device):
             gpu = cuda.Device(ordinal)
             attribute = cuda.device_attribute
             self.device_name = str(gpu.name())
-            self.pci_bus_id = str(gpu.pci_bus_id())
+            self.pci_bus_id: str = str(gpu.pci_bus_id())
             self.compute_capability: tuple[int, int] = tuple(gpu.compute_capability())
             self.multiprocessors = int(gpu.get_attribute(attribute.MULTIPROCESSOR_COUNT))
             self.cache_bytes = int(gpu.get_attribute(attribute.L2_CACHE_SIZE))

@@ -15,7 +15,7 @@ from hybrid_kernels.devices.base import Arm, Device
 from hybrid_kernels.errors import BadInput, ConditionNotMet
 from hybrid_kernels.layout import reference
 from hybrid_kernels.layout.weights import BLOCKS, Int4Weights
-from hybrid_kernels.measure import sampling
+from hybrid_kernels.measure import facts, sampling
 from hybrid_kernels.records import Reading
 from hybrid_kernels.units import MIB, format_bytes, gbs
 
@@ -167,12 +167,15 @@ def _measure_size(
         arms: list[Arm] = [*reads, *others]
         passes = [sampling.batch_size(arm) for arm in arms]
         sampling.ramp(arms[0], passes[0])
-        taken = sampling.interleave(arms, reps, passes, tick)
+        with facts.watch(device) as seen:
+            taken = sampling.interleave(arms, reps, passes, tick)
         identical = [_same_bits(arm.output(), truth) for arm in reads] + [None] * len(others)
         rows = [
             _reading(arm, samples, same, n=n, k=k, block=block, cold=cold[_source(arm.label)])
             for arm, samples, same in zip(arms, taken, identical, strict=True)
         ]
+    for text in facts.warnings(seen.fields()) if seen else ():
+        rows = [_warn(row, text) for row in rows]
     return _mark_implausible(device, rows)
 
 
