@@ -15,6 +15,9 @@ from typing import Any
 SCHEMA = 1
 """Version of every `--json` document. Raised when a name or meaning changes, never for an added name."""
 
+CONTROL_NAMES = r"^(controls|copies)\."
+"""Benchmarks that no change to a project touches, by name; an attribute `control = True` of one says the same."""
+
 
 @dataclass(frozen=True)
 class Facts:

@@ -19,14 +19,11 @@ import pandas as pd
 
 from hybrid_kernels.errors import BadInput
 from hybrid_kernels.history import directions
-from hybrid_kernels.records import Sampled
+from hybrid_kernels.records import CONTROL_NAMES, Sampled
 
 COLUMNS = (
     "name", "side", "run", "round", "benchmark", "cell", "value", "unit", "direction", "version", "control", "error",
 )  # fmt: skip
-
-CONTROLS = r"^(controls|copies)\."
-"""Benchmarks that no change to a project touches, by name; an attribute `control = True` says the same."""
 
 Interval = tuple[float, float, float]  # change, low, high; each a ratio minus 1
 
@@ -59,7 +56,9 @@ def frame(samples: Iterable[Sampled]) -> pd.DataFrame:
     return table
 
 
-def read(harness: str, base: Sequence[Path], head: Sequence[Path], controls: str = CONTROLS) -> tuple[Side, Side, str]:
+def read(
+    harness: str, base: Sequence[Path], head: Sequence[Path], controls: str = CONTROL_NAMES
+) -> tuple[Side, Side, str]:
     """Both sides as `harness` (criterion, pytest-benchmark, asv) left them, and why they do not compare ("": they do).
 
     Each path is one run of its side, or, for pytest-benchmark, a folder of runs. Runs of the two sides are paired in
