@@ -1,0 +1,109 @@
+"""Bytes, seconds and GB/s: parsed, converted and rounded in one place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hybrid_kernels import units
+from hybrid_kernels.errors import BadInput
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("7.7GB", 7_700_000_000),
+        ("256 MiB", 268_435_456),
+        ("12.5mib", 13_107_200),
+        ("1e3", 1000),
+        (" 3 kB ", 3000),
+        (".5KiB", 512),
+        ("2TB", 2 * 10**12),
+        ("1 TiB", 2**40),
+        ("0", 0),
+    ],
+)
+def test_bytes_are_read_with_decimal_and_binary_units(text: str, expected: int) -> None:
+    """GB is 10^9 and GiB 2^30, in any case, with or without a space; a bare number is bytes."""
+    assert units.parse_bytes(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("20m", 1200.0), ("90s", 90.0), ("1.5h", 5400.0), ("250 ms", 0.25), ("3us", 3e-6), ("3 µs", 3e-6), ("2", 2.0)],
+)
+def test_seconds_are_read_with_their_unit(text: str, expected: float) -> None:
+    """Minutes, seconds, hours and their parts; a bare number is seconds."""
+    assert units.parse_seconds(text) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("parse", [units.parse_bytes, units.parse_seconds])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is not a number with a unit; write for example"),
+        ("GB", "is not a number with a unit"),
+        ("1,5GB", "is not a number with a unit"),
+        ("nan", "is not a number with a unit"),
+        ("7 parsecs", "unknown unit 'parsecs'"),
+        ("-1", "must be a finite"),
+        ("1e999", "must be a finite"),
+    ],
+)
+def test_text_that_is_no_quantity_is_refused_by_name(parse: Callable[..., float], text: str, message: str) -> None:
+    """Not a number, another unit, negative or infinite: BadInput that begins with the option's name."""
+    with pytest.raises(BadInput, match=f"^--budget: .*{message}"):
+        parse(text, "--budget")
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "expected"),
+    [
+        (5.6, 3, "5.60"),
+        (11.414, 3, "11.4"),
+        (0.00123456, 3, "0.00123"),
+        (123456.0, 3, "123,000"),
+        (-2.5, 2, "-2.5"),
+        (0.0, 3, "0"),
+        (math.nan, 3, "-"),
+        (math.inf, 3, "-"),
+    ],
+)
+def test_significant_digits_are_kept(value: float, digits: int, expected: str) -> None:
+    """Never an exponent, thousands separated, a dash where there is no number."""
+    assert units.significant(value, digits) == expected
+
+
+@given(st.floats(1e-9, 1e15))
+def test_rounding_to_three_digits_is_off_by_at_most_half_a_step(value: float) -> None:
+    """What is printed is within half a unit of the third digit of what was measured."""
+    shown = float(units.significant(value).replace(",", ""))
+
+    assert abs(shown - value) <= 0.5 * 10.0 ** (math.floor(math.log10(value)) - 2) * (1 + 1e-9)
+
+
+def test_bandwidth_is_decimal() -> None:
+    """256 MiB in 10 ms are 26.8 GB/s."""
+    assert units.gbs(256 * 2**20, 0.01) == pytest.approx(26.8435456)
+    assert units.format_gbs(26.8435456) == "26.8"
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "expected"), [(256 * 2**20, "256 MiB"), (3 * 2**30, "3.00 GiB"), (1536, "1.50 KiB"), (12, "12.0 B")]
+)
+def test_bytes_are_shown_with_a_binary_prefix(nbytes: int, expected: str) -> None:
+    """The largest prefix that leaves a number of 1 or more."""
+    assert units.format_bytes(nbytes) == expected
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [(2.0, "2.00 s"), (0.125, "125 ms"), (8.4e-6, "8.40 us"), (5e-9, "5.00 ns"), (-0.002, "-2.00 ms")],
+)
+def test_seconds_are_shown_in_the_unit_that_fits(seconds: float, expected: str) -> None:
+    """Seconds, milliseconds, microseconds or nanoseconds."""
+    assert units.format_seconds(seconds) == expected
