@@ -8,12 +8,14 @@ that sampling needs to know nothing about devices and a fake device makes it exa
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from hybrid_kernels.errors import BadInput
 from hybrid_kernels.layout.weights import Int4Weights
 
 
@@ -72,6 +74,23 @@ class Arm(Closing):
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A way to read memory, with nothing computed: one knob at a time, to explain a rate.
+
+    `request_bytes` are the neighbouring bytes that one request of a warp covers; `coalesced` requests follow each
+    other, `scattered` ones are strewn over the buffer. `offset` bytes lie between a 128-byte line and the first byte. `blocks`
+    of `threads` threads, each with `loads_in_flight` loads outstanding, bound the bytes in flight; None: enough.
+    """
+
+    pattern: Literal["coalesced", "scattered"]
+    request_bytes: int
+    loads_in_flight: int = 8
+    offset: int = 0
+    blocks: int | None = None
+    threads: int = 1024
+
+
 class Placed(Closing):
     """Weights that lie in a tier, in `copies` distinct buffers with the same bytes."""
 
@@ -116,6 +135,10 @@ class Device(Closing):
     @abstractmethod
     def stream_arm(self, placed: Placed) -> Arm:
         """A streaming read of the packed bytes with nothing computed: the ceiling of any kernel on that tier."""
+
+    def access_arm(self, placed: Placed, access: Access) -> Arm:
+        """Reads the packed bytes in a pattern. BadInput for a pattern, or on a device, without a kernel for it."""
+        raise BadInput(f"device {self.name} has no access patterns to sweep; use cuda")
 
     @abstractmethod
     def facts(self) -> dict[str, Any]:

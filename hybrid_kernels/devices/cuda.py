@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from hybrid_kernels.devices import cuda_driver, cuda_kernels
-from hybrid_kernels.devices.base import Arm, Closing, Device, Placed
-from hybrid_kernels.devices.cuda_arms import CopyArm, StreamArm
+from hybrid_kernels.devices.base import Access, Arm, Closing, Device, Placed
+from hybrid_kernels.devices.cuda_arms import AccessArm, CopyArm, StreamArm
 from hybrid_kernels.devices.cuda_memory import (
     PAGE,
     SEGMENT_BYTES,
@@ -289,6 +289,9 @@ class CudaDevice(Device):
 
     def stream_arm(self, placed: Placed, form: str = "eager") -> Arm:
         return StreamArm(self, self._own(placed), form)
+
+    def access_arm(self, placed: Placed, access: Access) -> AccessArm:
+        return AccessArm(self, self._own(placed), access)
 
     def _own(self, placed: Placed) -> CudaPlaced:
         if not isinstance(placed, CudaPlaced) or not placed.packed_pointers:

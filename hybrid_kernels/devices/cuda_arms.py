@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hybrid_kernels.devices import cuda_driver
-from hybrid_kernels.devices.base import Arm
+from hybrid_kernels.devices.base import Access, Arm
 from hybrid_kernels.devices.cuda_memory import DeviceBuffer, stride
 from hybrid_kernels.errors import BadInput, DeviceFailure
 from hybrid_kernels.kernels import launch
@@ -23,6 +23,8 @@ from hybrid_kernels.kernels import launch
 if TYPE_CHECKING:
     from hybrid_kernels.devices.cuda import CudaDevice, CudaPlaced
 
+LINE = 128
+"""Bytes of a cache line, and of the widest request that reaches a link."""
 GRAPHS_KEPT = 8
 """Captured graphs an arm keeps: one for each (first buffer, number of passes) it was asked for lately."""
 
@@ -196,6 +198,59 @@ class StreamArm(CudaArm):
             self._device.stream,
             self._placed.packed_pointers[index],
             self._placed.packed_bytes,
+            self._sink.pointer,
+        )
+
+    def close(self) -> None:
+        super().close()
+        if hasattr(self, "_sink"):
+            self._sink.close()
+
+
+class AccessArm(CudaArm):
+    """Reads the packed bytes in one pattern, nothing computed. `bytes_in_flight`: what its threads ask for at once."""
+
+    def __init__(self, device: CudaDevice, placed: CudaPlaced, access: Access) -> None:
+        tier = "in_place" if placed.host else "resident"
+        super().__init__(device, f"access_{tier}", "eager", placed.copies)
+        self._placed, self._offset = placed, access.offset
+        # every pattern leaves out the same tail, so that all of them read the same number of bytes
+        self._nbytes = (placed.packed_bytes - access.offset) // LINE * LINE
+        try:
+            if not 0 <= access.offset < LINE or self._nbytes < LINE:
+                raise BadInput(f"offset: {access.offset} must be below {LINE}, and leave a {LINE}-byte line to read")
+            self._launch = launch.access(
+                request_bytes=access.request_bytes,
+                loads_in_flight=access.loads_in_flight,
+                nbytes=self._nbytes,
+                shape=device.shape,
+                pattern=access.pattern,
+                blocks=access.blocks,
+                threads=access.threads,
+            )
+            self._sink = DeviceBuffer(4 * self._launch.grid[0], self.label)
+            self._kernel = device.kernels.function("stream_read.cu", self._launch.kernel, "PQIP")
+        except BaseException:
+            self.close()
+            raise
+        lane_bytes = access.request_bytes // launch.WARP if access.pattern == "coalesced" else 4
+        if access.offset % lane_bytes:
+            self.close()
+            raise BadInput(f"offset: {access.offset} is not a multiple of the {lane_bytes} bytes that a lane loads")
+        read = launch.scattered_bytes(self._nbytes, access.request_bytes)
+        self.pass_bytes = self.total_bytes = read if access.pattern == "scattered" else self._nbytes
+        self.bytes_in_flight = launch.bytes_in_flight(
+            self._launch, lane_bytes=lane_bytes, loads_in_flight=access.loads_in_flight
+        )
+
+    def _enqueue(self, index: int) -> None:
+        self._kernel.prepared_async_call(
+            self._launch.grid,
+            self._launch.block,
+            self._device.stream,
+            self._placed.packed_pointers[index],
+            self._nbytes,
+            self._offset,
             self._sink.pointer,
         )
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from hybrid_kernels.devices.base import Access
 from hybrid_kernels.devices.cuda import CudaDevice
 from hybrid_kernels.errors import BadInput, ConditionNotMet, DeviceFailure
 from hybrid_kernels.layout.weights import Int4Weights
@@ -133,6 +134,31 @@ def test_stream_arms_read_every_copy(gpu, device, weights):
         with device.place(weights, strategy, copies=2) as placed, device.stream_arm(placed) as arm:
             assert arm.label == f"stream_{strategy}"
             assert arm.run(4) == pytest.approx(4 * weights.packed_bytes * 1e-9)
+
+
+@pytest.mark.parametrize("pattern", ["coalesced", "scattered"])
+@pytest.mark.parametrize("request_bytes", [32, 64, 128, 256])
+def test_access_patterns_count_the_bytes_they_read(gpu, device, weights, pattern, request_bytes):
+    """Each pattern is an arm over either tier; its bandwidth is counted over the bytes that it reads."""
+    access = Access(pattern, request_bytes, loads_in_flight=4, blocks=2, threads=64)
+    for strategy in ("resident", "in_place"):
+        with device.place(weights, strategy) as placed, device.access_arm(placed, access) as arm:
+            assert arm.run(2) > 0
+            assert arm.pass_bytes <= weights.packed_bytes
+            assert arm.bytes_in_flight == 2 * 64 * 4 * (request_bytes // 32 if pattern == "coalesced" else 4)
+
+
+def test_an_access_off_the_line_stays_inside_the_buffer(gpu, device, weights):
+    """An offset moves the start and shortens the read; one that no lane can load at is refused."""
+    with device.place(weights, "resident") as placed:
+        with device.access_arm(placed, Access("coalesced", 128, offset=4)) as arm:
+            arm.run(1)
+            assert arm.pass_bytes == weights.packed_bytes - 128
+        for access in (Access("coalesced", 512, offset=4), Access("coalesced", 128, offset=128)):
+            with pytest.raises(BadInput, match="offset"):
+                device.access_arm(placed, access)
+        with pytest.raises(BadInput, match="request_bytes"):
+            device.access_arm(placed, Access("coalesced", 48))
 
 
 def test_closing_the_device_gives_back_what_was_left_open(gpu, weights):
