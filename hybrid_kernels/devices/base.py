@@ -79,8 +79,9 @@ class Access:
     """A way to read memory, with nothing computed: one knob at a time, to explain a rate.
 
     `request_bytes` are the neighbouring bytes that one request of a warp covers; `coalesced` requests follow each
-    other, `scattered` ones are strewn over the buffer. `offset` bytes lie between a 128-byte line and the first byte. `blocks`
-    of `threads` threads, each with `loads_in_flight` loads outstanding, bound the bytes in flight; None: enough.
+    other, `scattered` ones are strewn over the buffer. `offset` bytes lie between a 128-byte line and the first byte.
+    `blocks` of `threads` threads, each with `loads_in_flight` loads outstanding, bound the bytes in flight; None:
+    enough blocks to fill the device.
     """
 
     pattern: Literal["coalesced", "scattered"]

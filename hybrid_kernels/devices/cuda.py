@@ -21,8 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from hybrid_kernels.devices import cuda_driver, cuda_kernels
-from hybrid_kernels.devices.base import Access, Arm, Closing, Device, Placed
+from hybrid_kernels.devices.base import Access, Closing, Device, Placed
 from hybrid_kernels.devices.cuda_arms import AccessArm, CopyArm, StreamArm
+from hybrid_kernels.devices.cuda_gemv import ReadArm
 from hybrid_kernels.devices.cuda_memory import (
     PAGE,
     SEGMENT_BYTES,
@@ -38,6 +39,8 @@ from hybrid_kernels.kernels import checksum, launch
 from hybrid_kernels.layout.weights import Int4Weights
 from hybrid_kernels.units import GB, format_bytes
 
+DEFAULT_VARIANT = "narrow"
+"""The GEMV that is timed unless another is asked for: one byte a lane, as a plain engine reads."""
 COLD_FACTOR = 3
 """Distinct bytes that a rotation covers, in L2 sizes."""
 GATE_OPERATIONS = 384
@@ -174,7 +177,7 @@ class CudaPlaced(Placed):
 class CudaDevice(Device):
     """One NVIDIA GPU.
 
-    ordinal: which, in the driver's order. segment_bytes: host memory registered at once.
+    ordinal: which, in the driver's order. variant: of the GEMV kernel. segment_bytes: host memory registered at once.
     DeviceUnavailable, saying why and what to do, when CUDA cannot be used here.
     """
 
@@ -183,14 +186,16 @@ class CudaDevice(Device):
     baselines = ("copy", "copy_h2d", "copy_d2d")
     forms = ("eager", "graph")
 
-    def __init__(self, ordinal: int = 0, *, segment_bytes: int = SEGMENT_BYTES) -> None:
+    def __init__(self, ordinal: int = 0, *, variant: str = DEFAULT_VARIANT, segment_bytes: int = SEGMENT_BYTES) -> None:
+        if variant not in launch.VARIANTS:
+            raise BadInput(f"variant: {variant!r} is not one of {', '.join(launch.VARIANTS)}")
         if (reason := absent()) is not None:
             raise DeviceUnavailable(f"cuda: {reason}")
         import pycuda.driver as cuda
 
         if not 0 <= ordinal < cuda.Device.count():
             raise BadInput(f"ordinal: there is no GPU {ordinal}; this machine shows {cuda.Device.count()}, from 0 on")
-        self.segment_bytes = segment_bytes
+        self.variant, self.segment_bytes = variant, segment_bytes
         self._cuda: Any = cuda
         self._open: dict[int, _Closable] = {}
         self._context: Any = None
@@ -274,12 +279,14 @@ class CudaDevice(Device):
         return CudaPlaced(self, weights, strategy, copies)
 
     def gemv(self, placed: Placed, x: npt.ArrayLike) -> npt.NDArray[np.float32]:
-        raise DeviceUnavailable("cuda: there is no GEMV kernel in this version; only copies and streaming reads")
+        with self.read_arm(placed, x) as arm:
+            arm.run(1)
+            return arm.output()
 
-    def read_arm(self, placed: Placed, x: npt.ArrayLike, form: str = "eager") -> Arm:
-        raise DeviceUnavailable("cuda: there is no GEMV kernel in this version; only copies and streaming reads")
+    def read_arm(self, placed: Placed, x: npt.ArrayLike, form: str = "eager") -> ReadArm:
+        return ReadArm(self, self._own(placed), x, form, self.variant)
 
-    def baseline_arm(self, placed: Placed, kind: str, form: str = "eager") -> Arm:
+    def baseline_arm(self, placed: Placed, kind: str, form: str = "eager") -> CopyArm:
         own = self._own(placed)
         if kind not in self.baselines:
             raise BadInput(f"kind: {kind!r} is not one of {', '.join(self.baselines)}")
@@ -287,7 +294,7 @@ class CudaDevice(Device):
             raise BadInput(f"placed: {kind} copies out of host memory; give weights placed in_place")
         return CopyArm(self, own, kind, form)
 
-    def stream_arm(self, placed: Placed, form: str = "eager") -> Arm:
+    def stream_arm(self, placed: Placed, form: str = "eager") -> StreamArm:
         return StreamArm(self, self._own(placed), form)
 
     def access_arm(self, placed: Placed, access: Access) -> AccessArm:
@@ -361,6 +368,7 @@ class CudaDevice(Device):
         return {
             "device": self.name,
             "device_name": self.device_name,
+            "variant": self.variant,
             "cache_bytes": self.cache_bytes,
             "compute_capability": "{}.{}".format(*self.compute_capability),
             "multiprocessors": self.multiprocessors,

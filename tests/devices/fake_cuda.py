@@ -324,7 +324,9 @@ def run_kernel(gpu, name, grid, block, arguments):
         gpu.view(sink, 4 * grid[0])[:] = 1
         gpu.spend(nbytes)
     elif name.startswith("gemv_int4_"):
-        _, _, _, size, suffix = name.split("_")
+        *_, size, suffix = name.split("_")
+        rows_a_block = block[1] if "narrow" in name else 8 * block[2]
+        assert grid[0] * rows_a_block >= arguments[5] or "wide" in name, "rows without a thread"
         _gemv(gpu, int(size[1:]), suffix == "zp", *arguments)
     else:
         raise AssertionError(f"no kernel {name}")
