@@ -34,6 +34,7 @@ from hybrid_kernels.devices.cuda_memory import (
     is_file_mapping,
     stride,
 )
+from hybrid_kernels.devices.cuda_staged import RING, StagedArm
 from hybrid_kernels.errors import BadInput, ConditionNotMet, DeviceFailure, DeviceUnavailable
 from hybrid_kernels.kernels import checksum, launch
 from hybrid_kernels.layout.weights import Int4Weights
@@ -178,17 +179,29 @@ class CudaDevice(Device):
     """One NVIDIA GPU.
 
     ordinal: which, in the driver's order. variant: of the GEMV kernel. segment_bytes: host memory registered at once.
+    tile_bytes, ring: packed bytes of a staged tile (None: by the size of the matrix), and tiles in the ring.
     DeviceUnavailable, saying why and what to do, when CUDA cannot be used here.
     """
 
     name = "cuda"
-    strategies = ("resident", "in_place")
+    strategies = ("resident", "in_place", "staged")
     baselines = ("copy", "copy_h2d", "copy_d2d")
     forms = ("eager", "graph")
 
-    def __init__(self, ordinal: int = 0, *, variant: str = DEFAULT_VARIANT, segment_bytes: int = SEGMENT_BYTES) -> None:
+    def __init__(
+        self,
+        ordinal: int = 0,
+        *,
+        variant: str = DEFAULT_VARIANT,
+        segment_bytes: int = SEGMENT_BYTES,
+        tile_bytes: int | None = None,
+        ring: int = RING,
+    ) -> None:
         if variant not in launch.VARIANTS:
             raise BadInput(f"variant: {variant!r} is not one of {', '.join(launch.VARIANTS)}")
+        for name, value in (("segment_bytes", segment_bytes), ("tile_bytes", tile_bytes), ("ring", ring)):
+            if value is not None and value < 1:
+                raise BadInput(f"{name}: {value} must be 1 or more")
         if (reason := absent()) is not None:
             raise DeviceUnavailable(f"cuda: {reason}")
         import pycuda.driver as cuda
@@ -196,6 +209,7 @@ class CudaDevice(Device):
         if not 0 <= ordinal < cuda.Device.count():
             raise BadInput(f"ordinal: there is no GPU {ordinal}; this machine shows {cuda.Device.count()}, from 0 on")
         self.variant, self.segment_bytes = variant, segment_bytes
+        self.tile_bytes, self.ring = tile_bytes, ring
         self._cuda: Any = cuda
         self._open: dict[int, _Closable] = {}
         self._context: Any = None
@@ -284,7 +298,10 @@ class CudaDevice(Device):
             return arm.output()
 
     def read_arm(self, placed: Placed, x: npt.ArrayLike, form: str = "eager") -> ReadArm:
-        return ReadArm(self, self._own(placed), x, form, self.variant)
+        own = self._own(placed)
+        if own.strategy == "staged":
+            return StagedArm(self, own, x, form, self.variant, tile_bytes=self.tile_bytes, ring=self.ring)
+        return ReadArm(self, own, x, form, self.variant)
 
     def baseline_arm(self, placed: Placed, kind: str, form: str = "eager") -> CopyArm:
         own = self._own(placed)
@@ -332,11 +349,11 @@ class CudaDevice(Device):
                 begin = time.perf_counter()
                 valid = True
                 for step in steps:
-                    step()
                     waiting += operations
-                    if held and waiting >= GATE_OPERATIONS:
+                    if held and waiting > GATE_OPERATIONS:
                         valid, held = not self._start.query(), False
                         self._gate[0] = self._ticket
+                    step()
                 dispatch = time.perf_counter() - begin
                 self._end.record(self.stream)
                 if held:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from hybrid_kernels.devices import cuda_driver
 from hybrid_kernels.devices.base import Closing
-from hybrid_kernels.errors import BadInput, ConditionNotMet, DeviceFailure
+from hybrid_kernels.errors import ConditionNotMet, DeviceFailure
 from hybrid_kernels.units import GIB
 
 PAGE = mmap.PAGESIZE
@@ -44,8 +44,6 @@ class MappedPages(Closing):
     """
 
     def __init__(self, array: Bytes, *, segment_bytes: int = SEGMENT_BYTES, registrar: Registrar = cuda_driver) -> None:
-        if segment_bytes < 1:
-            raise BadInput(f"segment_bytes: {segment_bytes} must be 1 or more; 1 GiB is usual")
         self.array = array
         self._registrar = registrar
         self._segments: list[int] = []

@@ -201,6 +201,9 @@ def test_bad_arguments_are_named(device, weights):
             arm.run(0)
     with pytest.raises(BadInput, match="not closed"):
         device.stream_arm(placed)
+    for name in ("segment_bytes", "tile_bytes", "ring"):
+        with pytest.raises(BadInput, match=f"{name}: 0 must be 1 or more"):
+            CudaDevice(**{name: 0})
     with pytest.raises(BadInput, match="ordinal: there is no GPU 7"):
         CudaDevice(7)
 

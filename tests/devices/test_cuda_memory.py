@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybrid_kernels.devices.cuda_memory import PAGE, MappedPages, host_pages, is_file_mapping
-from hybrid_kernels.errors import BadInput, ConditionNotMet, DeviceFailure
+from hybrid_kernels.errors import ConditionNotMet, DeviceFailure
 
 
 class Registrar:
@@ -106,12 +106,6 @@ def test_closing_goes_on_after_a_failure():
     pages.close()
 
     assert list(registrar.ranges) == [stuck]
-
-
-def test_a_segment_of_nothing_is_bad_input():
-    """segment_bytes below 1 is refused by name."""
-    with pytest.raises(BadInput, match="segment_bytes"):
-        MappedPages(host_pages(PAGE), segment_bytes=0, registrar=Registrar())
 
 
 def test_file_mappings_are_known_through_views(tmp_path):
