@@ -15,7 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+import zipfile
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
@@ -50,6 +51,7 @@ def commands() -> dict[str, str]:
         "lint": "ruff check .",
         "types": "mypy",
         "imports": "lint-imports",
+        "wheel": "python checks.py --wheel",
         "asv-check": "asv machine --yes && asv check",
         "asv-run": f"asv run --quick --show-stderr --bench '{QUICK}' HEAD^!",  # asv keeps no result of a quick run
         "asv-publish": "asv publish",
@@ -94,6 +96,28 @@ def print_coverage() -> int:
     return 1 if low else 0
 
 
+def left_out(wheel: Iterable[str], tracked: Iterable[str]) -> list[str]:
+    """Files of the package that a wheel lacks: tracked ones (kernel sources, templates), or the compiled kernel."""
+    names = set(wheel)
+    missing = [name for name in tracked if name not in names]
+    if not any(re.fullmatch(r"hybrid_kernels/kernels/_gemv_int4\..*(so|pyd)", name) for name in names):
+        missing.append("hybrid_kernels/kernels/_gemv_int4 (compiled)")
+    return missing
+
+
+def check_wheel() -> int:
+    """Build a wheel and print what of the package is not in it; 1 when anything is missing."""
+    with tempfile.TemporaryDirectory() as folder:
+        build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, str(ROOT)]
+        subprocess.run(build, check=True)
+        (path,) = Path(folder).glob("*.whl")
+        wheel = zipfile.ZipFile(path).namelist()
+    listed = subprocess.run(["git", "ls-files", "hybrid_kernels"], cwd=ROOT, capture_output=True, text=True, check=True)
+    missing = left_out(wheel, listed.stdout.split())
+    print(f"{len(wheel)} files in {path.name}; missing: {', '.join(missing) or 'none'}")
+    return 1 if missing else 0
+
+
 def environment() -> dict[str, str]:
     """The environment of a check: this interpreter's programs first, and coverage collected by whatever runs pytest."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
@@ -121,6 +145,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", metavar="CHECK", help="checks to run (default: all, in order)")
     parser.add_argument("--list", action="store_true", help="print the checks and their commands")
     parser.add_argument("--coverage", action="store_true", help="print what the last run of the tests covered")
+    parser.add_argument("--wheel", action="store_true", help="build a wheel and see that nothing is missing in it")
     parser.add_argument("--readme", metavar="MARK", help="print the command that README.md gives for MARK")
     options = parser.parse_args(arguments)
     if options.readme:
@@ -128,6 +153,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     if options.coverage:
         return print_coverage()
+    if options.wheel:
+        return check_wheel()
     checks = commands()
     unknown = [name for name in options.names if name not in checks]
     if unknown:

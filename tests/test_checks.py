@@ -89,6 +89,23 @@ def test_a_failing_check_fails_the_run(
     assert checks.main(["types"]) == 0
 
 
+def test_a_wheel_without_a_source_or_the_compiled_kernel_is_found(checks: ModuleType) -> None:
+    """A tracked file that was not packed, and a kernel that was not compiled, are named."""
+    compiled = "hybrid_kernels/kernels/_gemv_int4.cpython-311-x86_64-linux-gnu.so"
+    tracked = ["hybrid_kernels/cli.py", "hybrid_kernels/kernels/gemv_int4.cu"]
+
+    assert checks.left_out([*tracked, compiled, "more"], tracked) == []
+    assert checks.left_out(tracked[:1], tracked) == [tracked[1], "hybrid_kernels/kernels/_gemv_int4 (compiled)"]
+
+
+def test_the_run_of_ci_is_valid_shell() -> None:
+    """`.ci/run` is executable and parses; what it does is for CI to run."""
+    script = ROOT / ".ci" / "run"
+
+    assert script.stat().st_mode & 0o111
+    subprocess.run(["bash", "-n", str(script)], check=True)
+
+
 def test_an_unknown_check_is_refused() -> None:
     """Exit 2, and the names there are."""
     done = subprocess.run(
