@@ -103,9 +103,8 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("bin")
     if shutil.which("hybrid-kernels", path=str(Path(sys.executable).parent)) is None:
         script = folder / "hybrid-kernels"
-        script.write_text(
-            f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -P -c "from hybrid_kernels.cli import main; main()" "$@"\n'
-        )
+        start = f'"{sys.executable}" -P -c "from hybrid_kernels.cli import main; main()"'
+        script.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec {start} "$@"\n')
         script.chmod(0o755)
     return folder
 
