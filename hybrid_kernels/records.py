@@ -163,7 +163,7 @@ class Comparison:
     touched: tuple[str, ...] = ()  # changed files, when known
     interrupted: bool = False
     skipped: tuple[tuple[str, str], ...] = ()  # benchmark cells that measured nothing on either side, and why
-    unselected: int = 0  # benchmarks that the filter left out
+    unselected: tuple[str, ...] = ()  # benchmark cells that the filter left out
     warnings: tuple[str, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
 

@@ -37,6 +37,11 @@ class Side:
     warnings: list[str] = field(default_factory=list)
     intervals: dict[str, Interval] = field(default_factory=dict)  # the harness's own opinion of base against head
 
+    def told(self) -> dict[str, str]:
+        """Each fact once, with all the values that the runs of this side have."""
+        keys = dict.fromkeys(key for facts in self.facts for key in facts)
+        return {key: ", ".join(sorted({facts[key] for facts in self.facts if key in facts})) for key in keys}
+
 
 def frame(samples: Iterable[Sampled]) -> pd.DataFrame:
     """One row a sample, columns COLUMNS; a record without samples is one row with value NaN.

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import io
 import itertools
 import json
@@ -23,7 +24,7 @@ import subprocess
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -64,7 +65,7 @@ class Laboratory(Protocol):
     """Where cells are measured. `plan` identifies what is measured: rounds kept under another plan are not resumed."""
 
     plan: dict[str, Any]
-    cells: Sequence[Cell]
+    cells: list[Cell]
 
     def measure(self, side: str, cell: Cell, round_number: int) -> Sampled:
         """Run `cell` of `side` in a fresh process. A failure is a `Sampled` with `error`, never an exception."""
@@ -119,7 +120,7 @@ def measure(
             break
         began = clock()
         try:
-            rows = _one_round(laboratory, done + 1, most, unsettled, progress)
+            rows = _one_round(laboratory, _alive(laboratory.cells, samples), done + 1, most, unsettled, progress)
         except KeyboardInterrupt:
             interrupted = True
             break
@@ -130,14 +131,26 @@ def measure(
     return Kept(keep, laboratory.plan, tuple(samples), done, resumed, interrupted, out_of_time, (), facts)
 
 
+def _alive(cells: Sequence[Cell], samples: Sequence[Sampled]) -> list[Cell]:
+    """Cells worth a process: those that skipped themselves on every side, in every round so far, are left out."""
+    met = {(sample.benchmark, sample.cell) for sample in samples}
+    spoke = {(sample.benchmark, sample.cell) for sample in samples if sample.samples or sample.error}
+    return [cell for cell in cells if (key := (cell.benchmark, cell.cell)) in spoke or key not in met]
+
+
 def _one_round(
-    laboratory: Laboratory, number: int, most: int, unsettled: Sequence[str], progress: Progress | None
+    laboratory: Laboratory,
+    cells: Sequence[Cell],
+    number: int,
+    most: int,
+    unsettled: Sequence[str],
+    progress: Progress | None,
 ) -> list[Sampled]:
     order = SIDES if number % 2 else SIDES[::-1]
     rows = []
-    for place, cell in enumerate(laboratory.cells):
+    for place, cell in enumerate(cells):
         if progress is not None:
-            progress(f"round {number} of at most {most}", place, len(laboratory.cells), unsettled)
+            progress(f"round {number} of at most {most}", place, len(cells), unsettled)
         rows += [laboratory.measure(side, cell, number) for side in order if side in cell.sides]
     return rows
 
@@ -201,12 +214,14 @@ class AsvLaboratory:
         *,
         benchmark: Sequence[str] = (),
         controls: str = CONTROL_NAMES,
+        attributes: Mapping[str, Any] | None = None,
         progress: Progress | None = None,
     ) -> None:
         self.warnings: list[str] = []
-        self.unselected = 0
+        self.unselected: tuple[str, ...] = ()
         self._stack = contextlib.ExitStack()
         self._progress = progress
+        self._attributes = dict(attributes or {})  # of every benchmark, instead of its own: asv's --attribute
         self._caches: dict[tuple[str, str], tuple[str | None, str]] = {}
         self._benchmark = [_pattern(text, "--benchmark") for text in benchmark]
         self._controls = _pattern(controls, "--controls")
@@ -226,6 +241,12 @@ class AsvLaboratory:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._stack.close()
 
+    def kept_folder(self) -> Path:
+        """Where rounds are kept when nobody says: a folder of this very plan, so that running twice resumes."""
+        digest = hashlib.sha256(json.dumps(plain(self.plan), sort_keys=True).encode()).hexdigest()[:12]
+        pair = "-".join(commit[:8] for commit in self.commits.values())
+        return self._environments / "compare-kept" / f"{pair}-{digest}"
+
     def _open(self, config: Path, base: str, head: str) -> None:
         from asv.config import Config
         from asv.plugin_manager import plugin_manager
@@ -236,6 +257,7 @@ class AsvLaboratory:
             plugin_manager.import_plugin(plugin)
         self.results = (self.folder / conf.results_dir).resolve()
         self.machine = _machine()
+        self._environments = (self.folder / str(conf.env_dir)).resolve()
         repo = get_repo(conf)
         repo.pull()
         self.repository = Path(repo._path)  # asv offers no public name for the clone it works in
@@ -262,6 +284,7 @@ class AsvLaboratory:
             "head": self.commits["head"],
             "machine": self.machine,
             "environment": self._envs["head"].name,
+            "attributes": self._attributes,
             "cells": [[cell.benchmark, cell.cell, *self._versions(cell)] for cell in self.cells],
         }
 
@@ -347,6 +370,7 @@ class AsvLaboratory:
 
     def _select(self) -> list[Cell]:
         cells: dict[tuple[str, str], Cell] = {}
+        left_out: dict[str, None] = {}
         wanted = 0
         for side in SIDES:
             for name, entry in sorted(self._benchmarks[side].items()):
@@ -356,7 +380,7 @@ class AsvLaboratory:
                     texts = (label, f"{name}({cell})" if cell else name)
                     chosen = not self._benchmark or any(p.search(text) for p in self._benchmark for text in texts)
                     if not chosen and not self._is_control(entry):
-                        self.unselected += side == "head"
+                        left_out[texts[1]] = None
                         continue
                     wanted += chosen
                     known = cells.get((name, cell))
@@ -369,6 +393,7 @@ class AsvLaboratory:
             raise BadInput(
                 f"--benchmark: matches none of {len(names)} benchmarks; there are for example {', '.join(names[:3])}"
             )
+        self.unselected = tuple(left_out)
         return [cells[key] for key in sorted(cells)]
 
     def _is_control(self, entry: dict[str, Any]) -> bool:
@@ -392,7 +417,9 @@ class AsvLaboratory:
                 return dataclasses.replace(sampled, error=error)
             try:
                 chosen = None if place is None else {place}
-                got = runner.run_benchmark(entry, spawner, profile=False, selected_idx=chosen, cwd=cwd)
+                got = runner.run_benchmark(
+                    entry, spawner, profile=False, selected_idx=chosen, extra_params=self._attributes, cwd=cwd
+                )
             except util.UserError as stopped:  # asv turns Ctrl-C into an error of its own
                 raise KeyboardInterrupt from stopped
             finally:

@@ -129,6 +129,23 @@ def test_a_cell_of_one_side_is_measured_there_only(tmp_path):
     assert (1, "a.time_x", "head") in lab.asked
 
 
+def test_what_skips_itself_is_asked_once(tmp_path):
+    """A benchmark for an absent device costs one process a side, not one a round; a failing one is tried again."""
+
+    class Skipping(Instant):
+        def measure(self, side, cell, round_number):
+            sampled = super().measure(side, cell, round_number)
+            if cell.benchmark == "a.time_x":
+                return dataclasses.replace(sampled, samples=())
+            return dataclasses.replace(sampled, samples=(), error="no") if cell.benchmark == "c.time_z" else sampled
+
+    lab = Skipping(cells=("a.time_x", "b.time_y", "c.time_z"))
+    rounds.measure(lab, tmp_path, rounds=3)
+
+    assert [number for number, name, _ in lab.asked if name == "a.time_x"] == [1, 1]
+    assert len([1 for _, name, _ in lab.asked if name == "c.time_z"]) == 6
+
+
 # --- what a change can reach
 
 TREE = (
@@ -181,6 +198,11 @@ def track_rate():
 track_rate.unit = "GB/s"
 track_rate.version = "%(rate)s"
 
+def track_cost():
+    return pkg.COST
+track_cost.unit = "ms"
+track_cost.version = "1"
+
 def track_fails():
     raise ValueError("no such kernel")
 
@@ -232,8 +254,8 @@ def project(tmp_path_factory):
     (root / "asv.conf.json").write_text(json.dumps(conf))
     (root / ".gitignore").write_text(".asv\n")
     commits = {}
-    fast = "RATE = 100.0\ndef total(values):\n    return sum(values)\n"
-    slow = "RATE = 80.0\ndef total(values):\n    return sum(sum(values) for _ in range(40))\n"
+    fast = "RATE, COST = 100.0, 2.0\ndef total(values):\n    return sum(values)\n"
+    slow = "RATE, COST = 80.0, 3.0\ndef total(values):\n    return sum(sum(values) for _ in range(40))\n"
     commits["first"] = commit(
         root, pkg_py=fast, benchmarks__reads_py=SUITE % {"rate": "1", "more": "def track_old(): return 1"},
         benchmarks__controls_py=CONTROLS,
@@ -255,7 +277,9 @@ def test_two_commits_of_an_asv_project_end_to_end(project, tmp_path):
     result = verdict.judge(importers.frame(kept.samples))
     words = {row.name: row.verdict for row in result.rows}
 
-    assert words["reads.Sums.time_sum(n=20000, kind=plain)"] == "slower"
+    assert words["reads.track_cost"] == "slower"
+    timed = next(row for row in result.rows if row.name == "reads.Sums.time_sum(n=20000, kind=plain)")
+    assert timed.change > 2  # forty times the work, on a machine as noisy as it may be
     assert (words["reads.track_rate"], words["reads.track_new"], words["reads.track_old"]) == (
         "method changed", "added", "removed",
     )  # fmt: skip
@@ -264,7 +288,7 @@ def test_two_commits_of_an_asv_project_end_to_end(project, tmp_path):
     assert {row.name for row in result.controls} == {"controls.time_loop", "controls.track_cached"}
     assert not lab.untouched
     assert "pkg.py" in lab.touched
-    assert lab.unselected == 1  # time_skips
+    assert lab.unselected == ("reads.time_skips",)
     rows = json.loads((tmp_path / "kept" / "round-001.json").read_text())["rows"]
     assert all(len(row["samples"]) == 2 for row in rows if row["benchmark"] == "reads.Sums.time_sum")
 
