@@ -168,6 +168,77 @@ class Comparison:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Tensor:
+    """One weight matrix [n, k] of a model, as far as a plan needs to know it."""
+
+    name: str
+    n: int
+    k: int
+    packed_bytes: int
+    total_bytes: int
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a plan does with one tensor, and the seconds that it expects of its pass."""
+
+    tensor: Tensor
+    strategy: str  # resident, in_place or staged
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which tensors of a model are resident and how the rest is read, with the step time that this predicts."""
+
+    model: str
+    device: str
+    machine: str
+    block: int
+    schedule: str  # serial or overlapped
+    budget_bytes: int | None  # device memory for weights, metadata and ring together; None: no limit
+    ring: int  # buffers that weights run ahead into (overlapped)
+    device_bytes: int  # what the plan takes of the budget
+    resident_fraction: float  # of packed bytes
+    choices: tuple[Choice, ...]  # in walk order
+    predicted_seconds: float
+    predicted_low: float
+    predicted_high: float
+    floor_seconds: float  # max(cold bytes / copy bandwidth, resident passes), which no schedule can beat
+    rules: Mapping[str, float] = field(default_factory=dict)  # step time of simple rules on the same budget
+    saved_by_one_gb: float | None = None  # seconds a step that one more GB of device memory would save
+
+
+@dataclass(frozen=True)
+class Walk:
+    """One measured decode step over every projection: GEMV time alone, seconds on the device's clock."""
+
+    model: str
+    device: str
+    schedule: str
+    form: str
+    resident_fraction: float  # of packed bytes
+    resident_bytes: int  # packed
+    in_place_bytes: int
+    staged_bytes: int
+    samples: int
+    seconds: float  # median
+    seconds_low: float
+    seconds_high: float
+    seconds_best: float
+    tokens_per_second: float  # a ceiling: nothing but the GEMVs is in the step
+    link_gbs: float  # cold packed bytes over the step time
+    device_bytes: int  # packed weights, metadata and ring in the device
+    host_locked_bytes: int
+    outputs_identical: bool | None
+    captures: int = 0
+    fallbacks: int = 0
+    predicted_seconds: float | None = None
+    floor_seconds: float | None = None
+    warnings: tuple[str, ...] = ()
+
+
 def plain(value: Any) -> Any:
     """`value` as plain JSON data: records become objects, numpy scalars numbers, NaN and infinities null."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
