@@ -8,6 +8,7 @@ that sampling needs to know nothing about devices and a fake device makes it exa
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -140,6 +141,20 @@ class Device(Closing):
     def access_arm(self, placed: Placed, access: Access) -> Arm:
         """Reads the packed bytes in a pattern. BadInput for a pattern, or on a device, without a kernel for it."""
         raise BadInput(f"device {self.name} has no access patterns to sweep; use cuda")
+
+    def walk_arm(
+        self, steps: Sequence[Placed], x: npt.ArrayLike, schedule: str = "serial", form: str = "eager", *, ring: int = 3
+    ) -> Arm:
+        """The arm whose one pass is a walk: every placement of `steps` read once, in order.
+
+        Two activation buffers of m elements (m: the largest n or k) start as `x` (float [m]) and `x` reversed. Step i
+        reads the first k of one and writes its n results to the first n of the other, then they change places: each
+        activation comes from the projection before it, as in a decode step, with no kernel between. `output()` is both
+        buffers, float32 [2 m]. `schedule` `serial`: one pass after the other. `overlapped`: the weights of steps that
+        are not resident are copied ahead, on their own stream, into a ring of `ring` buffers; only weights run ahead.
+        BadInput for a schedule that does not exist or a device without walks.
+        """
+        raise BadInput(f"walk: device {self.name} has no walks; use cpu or cuda")
 
     @abstractmethod
     def facts(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import math
 import mmap
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,11 @@ def anonymous(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     copy = np.frombuffer(area, np.uint8, count=data.nbytes).reshape(data.shape)
     copy[...] = data
     return copy
+
+
+def whole_pages(nbytes: int) -> npt.NDArray[np.uint8]:
+    """uint8 [nbytes rounded up to whole pages] in anonymous memory, every page touched."""
+    return anonymous(np.zeros(-(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE, np.uint8))
 
 
 class CpuPlaced(Placed):
@@ -132,7 +137,7 @@ class CpuDevice(Device):
 
     name = "cpu"
     strategies = ("resident", "in_place")
-    baselines = ("copy",)
+    baselines = ("copy", "copy_direct")
 
     def __init__(
         self,
@@ -205,7 +210,22 @@ class CpuDevice(Device):
         def work(packed: npt.NDArray[np.uint8]) -> None:
             kernels.copy(target, packed, threads=1)
 
-        return CpuArm(kind, mine, work, mine.packed_bytes)
+        def direct(packed: npt.NDArray[np.uint8]) -> None:
+            mapping.read_direct(pages)
+
+        if kind == "copy_direct":
+            if not mine.mappings:
+                raise BadInput("placed: a direct copy reads a file; place the weights in_place")
+            mapping, pages = mine.mappings[0], whole_pages(mine.packed_bytes)
+        return CpuArm(kind, mine, direct if kind == "copy_direct" else work, mine.packed_bytes)
+
+    def walk_arm(
+        self, steps: Sequence[Placed], x: npt.ArrayLike, schedule: str = "serial", form: str = "eager", *, ring: int = 3
+    ) -> Arm:
+        from hybrid_kernels.devices.cpu_walk import CpuWalkArm
+
+        mine = [self._own(placed, form) for placed in steps]
+        return CpuWalkArm(mine, x, schedule, ring=ring, mode=self.mode, threads=self.threads, variant=self.variant)
 
     def stream_arm(self, placed: Placed, form: str = "eager") -> CpuArm:
         mine = self._own(placed, form)

@@ -35,6 +35,7 @@ from hybrid_kernels.devices.cuda_memory import (
     stride,
 )
 from hybrid_kernels.devices.cuda_staged import RING, StagedArm
+from hybrid_kernels.devices.cuda_walk import WalkArm
 from hybrid_kernels.errors import BadInput, ConditionNotMet, DeviceFailure, DeviceUnavailable
 from hybrid_kernels.kernels import checksum, launch
 from hybrid_kernels.layout.weights import Int4Weights
@@ -313,6 +314,11 @@ class CudaDevice(Device):
 
     def stream_arm(self, placed: Placed, form: str = "eager") -> StreamArm:
         return StreamArm(self, self._own(placed), form)
+
+    def walk_arm(
+        self, steps: Sequence[Placed], x: npt.ArrayLike, schedule: str = "serial", form: str = "eager", *, ring: int = 3
+    ) -> WalkArm:
+        return WalkArm(self, [self._own(step) for step in steps], x, schedule, form, self.variant, ring=ring)
 
     def access_arm(self, placed: Placed, access: Access) -> AccessArm:
         return AccessArm(self, self._own(placed), access)

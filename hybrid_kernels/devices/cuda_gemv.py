@@ -26,23 +26,34 @@ POISON = 0xFF
 class Product(Closing):
     """y = W x with x and y in device memory, for the weights of `placed`: whole, or some rows of them at a time.
 
-    x: float [k] that float16 holds. `variant` is read back from the kernel that is launched.
+    x: float [k] that float16 holds; or None, with `pointers` to an activation and an output that the caller keeps.
+    `variant` is read back from the kernel that is launched.
     BadInput for a wrong x; DeviceFailure or DeviceUnavailable when the kernel or its memory cannot be had.
     """
 
-    def __init__(self, device: CudaDevice, placed: CudaPlaced, x: npt.ArrayLike, variant: str) -> None:
+    def __init__(
+        self,
+        device: CudaDevice,
+        placed: CudaPlaced,
+        x: npt.ArrayLike | None,
+        variant: str,
+        *,
+        pointers: tuple[int, int] = (0, 0),
+    ) -> None:
         import pycuda.driver as cuda
 
-        half = _activation(x, placed.k)
+        half = None if x is None else half_activation(x, placed.k)
         self._cuda, self._placed, self._variant, self._shape = cuda, placed, variant, device.shape
         self.launch = self.shape_of(placed.n)
         self.variant = self.launch.kernel.split("_")[2]
         self._buffers: list[DeviceBuffer] = []
         try:
             self._kernel: Any = device.kernels.function("gemv_int4.cu", self.launch.kernel, "PPPPPii")
-            self._x, self._y = self._take(half.nbytes), self._take(2 * placed.n)
-            with cuda_driver.failing("gemv: uploading the activation"):
-                cuda.memcpy_htod(self._x.pointer, half)
+            self._x, self._y = pointers
+            if half is not None:
+                self._x, self._y = self._take(half.nbytes).pointer, self._take(2 * placed.n).pointer
+                with cuda_driver.failing("gemv: uploading the activation"):
+                    cuda.memcpy_htod(self._x, half)
         except BaseException:
             self.close()
             raise
@@ -83,8 +94,8 @@ class Product(Closing):
             packed,
             placed.scale_pointers[index] + first * blocks * 2,
             zeros,
-            self._x.pointer,
-            self._y.pointer + first * 2,
+            self._x,
+            self._y + first * 2,
             rows,
             placed.k,
             shared_size=shape.shared_bytes,
@@ -92,14 +103,14 @@ class Product(Closing):
 
     def poison(self, stream: Any) -> None:
         """Put the filling of the output with NaN on a stream, so that a row that nobody wrote is seen."""
-        self._cuda.memset_d8_async(self._y.pointer, POISON, self._y.nbytes, stream)
+        self._cuda.memset_d8_async(self._y, POISON, 2 * self._placed.n, stream)
 
     def bits(self, stream: Any) -> npt.NDArray[np.float16]:
         """float16 [n] of the output as it is, once everything on the stream is done."""
         result = np.empty(self._placed.n, np.float16)
         with cuda_driver.failing("gemv: reading the output"):
             stream.synchronize()
-            self._cuda.memcpy_dtoh(result, self._y.pointer)
+            self._cuda.memcpy_dtoh(result, self._y)
         return result
 
     def close(self) -> None:
@@ -163,7 +174,8 @@ class ReadArm(CudaArm):
             self._product.close()
 
 
-def _activation(x: npt.ArrayLike, k: int) -> npt.NDArray[np.float16]:
+def half_activation(x: npt.ArrayLike, k: int) -> npt.NDArray[np.float16]:
+    """`x` as float16 [k]. BadInput for another shape or kind, and for values that are not finite in float16."""
     values = np.asarray(x)
     if values.shape != (k,) or values.dtype.kind not in "fiu":
         raise BadInput(f"x: {values.dtype} array of shape {values.shape}; give {k} real numbers, one a column")

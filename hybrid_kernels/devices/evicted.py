@@ -71,6 +71,7 @@ class EvictedMapping(Closing):
 
     def __init__(self, data: npt.NDArray[np.uint8], folder: Path) -> None:
         self._map: mmap.mmap | None = None
+        self._direct = -1
         self._folder = folder
         flat = np.ascontiguousarray(data).reshape(-1).data
         free = free_scratch(folder)
@@ -116,7 +117,32 @@ class EvictedMapping(Closing):
             raise ConditionNotMet(f"mincore: {os.strerror(code)}; it cannot be said whether pages were evicted")
         return int(np.count_nonzero(self._pages & 1))
 
+    def read_direct(self, target: npt.NDArray[np.uint8]) -> None:
+        """Read all bytes into `target` (uint8, page-aligned, whole pages) from the disk, past the page cache.
+
+        ConditionNotMet when the file system does not allow it or the read comes short.
+        """
+        if self._direct < 0:
+            try:
+                self._direct = os.open(f"/proc/self/fd/{self._fd}", os.O_RDONLY | os.O_DIRECT)
+            except OSError as error:
+                raise ConditionNotMet(
+                    f"scratch: {filesystem(self._folder)} at {self._folder} allows no direct reads "
+                    f"({os.strerror(error.errno or 0)}); name a folder on another disk"
+                ) from error
+        view, done = target.reshape(-1).data, 0
+        while done < self._bytes:
+            step = os.preadv(self._direct, [view[done : done + _CHUNK]], done)
+            if step <= 0:
+                raise ConditionNotMet(
+                    f"scratch: a direct read in {self._folder} ended at {done} of {self._bytes} bytes"
+                )
+            done += step
+
     def close(self) -> None:
+        if self._direct >= 0:
+            os.close(self._direct)
+            self._direct = -1
         self.array = np.empty(0, np.uint8)
         if self._map is not None:
             with contextlib.suppress(BufferError):  # a view is still held; it is unmapped when that goes

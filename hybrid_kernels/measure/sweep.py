@@ -56,12 +56,29 @@ def sweep(
     BadInput when an argument is out of range or a size does not fit, before anything is measured; ConditionNotMet when
     the kernel's output is wrong, since the time of a wrong product means nothing.
     """
-    sizes = check(device, sizes_mib, k=k, block=block, reps=reps)
+    shapes = [(n, k) for n in check(device, sizes_mib, k=k, block=block, reps=reps)]
+    return sweep_shapes(
+        device, shapes, block=block, reps=reps, seed=seed, forms=forms, progress=progress, on_rows=on_rows
+    )
+
+
+def sweep_shapes(
+    device: Device,
+    shapes: Sequence[tuple[int, int]],
+    *,
+    block: int = 32,
+    reps: int = REPS,
+    seed: int = 0,
+    forms: Sequence[str] | None = None,
+    progress: Progress | None = None,
+    on_rows: Callable[[list[Reading]], None] | None = None,
+) -> pd.DataFrame:
+    """`sweep` over given matrices (n, k), such as the projections of one model: what its plan is made from."""
     forms = tuple(forms or device.forms)
-    steps = _Steps(progress, total=(len(sizes) * _arms_a_size(device, forms) + 1) * reps)
+    steps = _Steps(progress, total=(len(shapes) * _arms_a_size(device, forms) + 1) * reps)
     rows: list[Reading] = []
     first: list[Reading] = []
-    for n in sizes:
+    for n, k in shapes:
         steps.text = f"{format_bytes(n * -(-k // block) * block // 2)} packed"
         done = _measure_size(device, n, k=k, block=block, reps=reps, seed=seed, forms=forms, tick=steps.tick)
         rows += done

@@ -1,0 +1,126 @@
+"""A walk on the CPU device: one decode step's projections in order, cold weights read where they lie or run ahead."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from hybrid_kernels.devices.base import Arm
+from hybrid_kernels.devices.cpu import CpuPlaced, whole_pages
+from hybrid_kernels.errors import BadInput
+from hybrid_kernels.kernels import cpu as kernels
+
+SCHEDULES = ("serial", "overlapped")
+
+
+class CpuWalkArm(Arm):
+    """One pass is a walk. Cold weights are evicted before it, outside the timed region.
+
+    Overlapped: a thread of its own reads each cold matrix from the disk (direct reads, so the page cache and the
+    processor take little part) into the next free buffer of the ring, ahead of the step that needs it.
+    """
+
+    label = "walk"
+
+    def __init__(
+        self,
+        steps: Sequence[CpuPlaced],
+        x: npt.ArrayLike,
+        schedule: str,
+        *,
+        ring: int,
+        mode: kernels.Mode,
+        threads: int,
+        variant: str,
+    ) -> None:
+        super().__init__()
+        if schedule not in SCHEDULES:
+            raise BadInput(f"schedule: {schedule!r} is not one of {', '.join(SCHEDULES)}")
+        if not steps:
+            raise BadInput("steps: none given; a walk needs at least one placed matrix")
+        if ring < 2:
+            raise BadInput(f"ring: {ring} buffers cannot overlap; use 2 or more")
+        width = max(max(step.n, step.k) for step in steps)
+        self.start = np.ascontiguousarray(x, np.float32)
+        if self.start.shape != (width,):
+            raise BadInput(f"x: shape {self.start.shape} must be [{width}], the largest n or k of the steps")
+        self.steps, self.overlapped = list(steps), schedule == "overlapped"
+        self.mode, self.threads, self.kernel = mode, threads, variant
+        self.variant = f"{mode}/{variant}"
+        self.pass_bytes = sum(step.packed_bytes for step in steps)
+        self.total_bytes = sum(step.total_bytes for step in steps)
+        self.buffers = [self.start.copy(), self.start[::-1].copy()]
+        self.cold = [step for step in self.steps if step.mappings]
+        self.ring: list[npt.NDArray[np.uint8]] = []
+        if self.overlapped and self.cold:
+            largest = max(step.packed_bytes for step in self.cold)
+            self.ring = [whole_pages(largest) for _ in range(min(ring, len(self.cold)))]
+            self.device_bytes = sum(buffer.nbytes for buffer in self.ring)
+
+    def _time(self, passes: int) -> float:
+        return sum(self._walk() for _ in range(passes))
+
+    def _walk(self) -> float:
+        for step in self.cold:
+            step.evict(0)
+        self.buffers[0][:], self.buffers[1][:] = self.start, self.start[::-1]
+        begin = time.perf_counter()
+        if self.ring:
+            self._overlapped()
+        else:
+            for index, step in enumerate(self.steps):
+                self._multiply(index, step, step.packed(0))
+        return time.perf_counter() - begin
+
+    def _overlapped(self) -> None:
+        free, ready = threading.Semaphore(len(self.ring)), threading.Semaphore(0)
+        stop, failed = threading.Event(), list[BaseException]()
+
+        def ahead() -> None:
+            try:
+                for index, step in enumerate(self.cold):
+                    free.acquire()
+                    if stop.is_set():
+                        return
+                    step.mappings[0].read_direct(self.ring[index % len(self.ring)])
+                    ready.release()
+            except BaseException as error:
+                failed.append(error)
+                ready.release()
+
+        reader = threading.Thread(target=ahead, name="weights ahead", daemon=True)
+        reader.start()
+        try:
+            moved = 0
+            for index, step in enumerate(self.steps):
+                if not step.mappings:
+                    self._multiply(index, step, step.packed(0))
+                    continue
+                ready.acquire()
+                if failed:
+                    raise failed[0]
+                staged = self.ring[moved % len(self.ring)][: step.packed_bytes]
+                self._multiply(index, step, staged.reshape(step.packed(0).shape))
+                free.release()
+                moved += 1
+        finally:
+            stop.set()
+            free.release()
+            reader.join()
+
+    def _multiply(self, index: int, step: CpuPlaced, packed: npt.NDArray[np.uint8]) -> None:
+        source, target = self.buffers[index % 2], self.buffers[(index + 1) % 2]
+        kernels.gemv(
+            packed, step.scales, step.zero_points, source[: step.k],
+            block=step.block, mode=self.mode, threads=self.threads, variant=self.kernel, out=target[: step.n],
+        )  # fmt: skip
+
+    def output(self) -> npt.NDArray[np.float32]:
+        return np.concatenate(self.buffers)
+
+    def close(self) -> None:
+        self.ring, self.steps, self.cold = [], [], []

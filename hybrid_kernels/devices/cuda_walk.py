@@ -1,0 +1,144 @@
+"""A walk on the GPU: one decode step's projections in order, cold weights read in place or copied ahead.
+
+Overlapped, the copy engine fills a ring of device buffers on its own stream, each matrix as soon as the product that
+last used the buffer is done; products wait for the product before them and for their own weights, nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hybrid_kernels.devices import cuda_driver
+from hybrid_kernels.devices.cuda_arms import CudaArm
+from hybrid_kernels.devices.cuda_gemv import Product, half_activation
+from hybrid_kernels.devices.cuda_memory import DeviceBuffer, stride
+from hybrid_kernels.errors import BadInput
+
+if TYPE_CHECKING:
+    from hybrid_kernels.devices.cuda import CudaDevice, CudaPlaced
+
+SCHEDULES = ("serial", "overlapped")
+
+
+class WalkArm(CudaArm):
+    """One pass is a walk over `steps`. `Device.walk_arm` says what activations and schedules are."""
+
+    def __init__(
+        self,
+        device: CudaDevice,
+        steps: Sequence[CudaPlaced],
+        x: npt.ArrayLike,
+        schedule: str,
+        form: str,
+        variant: str,
+        *,
+        ring: int,
+    ) -> None:
+        import pycuda.driver as cuda
+
+        if schedule not in SCHEDULES:
+            raise BadInput(f"schedule: {schedule!r} is not one of {', '.join(SCHEDULES)}")
+        if not steps:
+            raise BadInput("steps: none given; a walk needs at least one placed matrix")
+        if ring < 2:
+            raise BadInput(f"ring: {ring} buffers cannot overlap; use 2 or more")
+        width = max(max(step.n, step.k) for step in steps)
+        start = half_activation(x, width)
+        super().__init__(device, "walk", form, copies=1)
+        self.pass_bytes = sum(step.packed_bytes for step in steps)
+        self.total_bytes = sum(step.total_bytes for step in steps)
+        self._cuda, self._steps = cuda, list(steps)
+        self._ahead = [schedule == "overlapped" and bool(step.host) for step in steps]
+        self._cold = [step for step, ahead in zip(steps, self._ahead, strict=True) if ahead]
+        self._slots = min(ring, len(self._cold))
+        self.operations = len(steps) + 5 * len(self._cold) + 2
+        self._taken: list[DeviceBuffer] = []
+        self._products: list[Product] = []
+        try:
+            bytes_each = stride(2 * width)
+            self._initial, self._activations = self._take(2 * bytes_each), self._take(2 * bytes_each)
+            both = np.zeros(bytes_each, np.float16)  # two buffers of half that many elements
+            both[:width], both[bytes_each // 2 : bytes_each // 2 + width] = start, start[::-1]
+            self._width, self._second = width, bytes_each
+            with cuda_driver.failing("walk: uploading the activations"):
+                cuda.memcpy_htod(self._initial.pointer, both)
+            spots = (self._activations.pointer, self._activations.pointer + bytes_each)
+            for index, step in enumerate(steps):
+                source, target = spots[index % 2], spots[(index + 1) % 2]
+                self._products.append(Product(device, step, None, variant, pointers=(source, target)))
+            self.variant = self._products[0].variant
+            if self._slots:
+                self._prepare_ring(cuda)
+        except BaseException:
+            self.close()
+            raise
+
+    def _take(self, nbytes: int) -> DeviceBuffer:
+        self._taken.append(DeviceBuffer(nbytes, self.label))
+        return self._taken[-1]
+
+    def _prepare_ring(self, cuda: Any) -> None:
+        self._slot_bytes = stride(max(step.packed_bytes for step in self._cold))
+        self._ring = self._take(self._slots * self._slot_bytes)
+        self.device_bytes = self._ring.nbytes
+        flags = cuda.event_flags.DISABLE_TIMING
+        with cuda_driver.failing("walk: preparing the ring"):
+            self._copying = cuda.Stream(1)  # CU_STREAM_NON_BLOCKING
+            self._begun = cuda.Event(flags)
+            self._filled = [cuda.Event(flags) for _ in range(self._slots)]
+            self._emptied = [cuda.Event(flags) for _ in range(self._slots)]
+
+    def _before(self) -> None:
+        both = 2 * self._second
+        self._cuda.memcpy_dtod_async(self._activations.pointer, self._initial.pointer, both, self._device.stream)
+
+    def _enqueue(self, index: int) -> None:
+        stream, moved = self._device.stream, 0
+        if self._slots:
+            self._begun.record(stream)
+            self._copying.wait_for_event(self._begun)
+            for _ in range(self._slots):  # the first copies start with the step, whatever it begins with
+                moved = self._copy_next(moved)
+        used = 0
+        for step, ahead, product in zip(self._steps, self._ahead, self._products, strict=True):
+            if not ahead:
+                product.put(stream, step.packed_pointers[0], 0)
+                continue
+            slot = used % self._slots
+            stream.wait_for_event(self._filled[slot])
+            product.put(stream, self._ring.pointer + slot * self._slot_bytes, 0)
+            used += 1
+            if moved < len(self._cold):
+                self._emptied[slot].record(stream)
+                self._copying.wait_for_event(self._emptied[slot])
+                moved = self._copy_next(moved)
+
+    def _copy_next(self, moved: int) -> int:
+        """Put the copy of the next cold matrix on the copying stream; returns how many are under way by then."""
+        step, slot = self._cold[moved], moved % self._slots
+        pointer = self._ring.pointer + slot * self._slot_bytes
+        self._cuda.memcpy_dtod_async(pointer, step.packed_pointers[0], step.packed_bytes, self._copying)
+        self._filled[slot].record(self._copying)
+        return moved + 1
+
+    def output(self) -> npt.NDArray[np.float32]:
+        """float32 [2 width]: both activation buffers after the last walk."""
+        both = np.empty(self._second, np.float16)
+        with cuda_driver.failing("walk: reading the activations"):
+            self._device.stream.synchronize()
+            self._cuda.memcpy_dtoh(both, self._activations.pointer)
+        second = self._second // 2
+        return np.concatenate([both[: self._width], both[second : second + self._width]]).astype(np.float32)
+
+    def close(self) -> None:
+        super().close()
+        self._copying = self._begun = None
+        self._filled, self._emptied = [], []
+        for product in getattr(self, "_products", []):
+            product.close()
+        while getattr(self, "_taken", []):
+            self._taken.pop().close()

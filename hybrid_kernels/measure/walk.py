@@ -1,0 +1,191 @@
+"""Walk: one decode step over every projection of a model, each weight read once, by the strategy its plan gives it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import zlib
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from hybrid_kernels.devices.base import Closing, Device, Placed
+from hybrid_kernels.errors import BadInput, ConditionNotMet
+from hybrid_kernels.layout.models import Model, Projection
+from hybrid_kernels.layout.weights import Int4Weights
+from hybrid_kernels.measure import sampling
+from hybrid_kernels.records import Tensor, Walk
+from hybrid_kernels.units import GB, format_bytes
+
+REPS = 11
+GAIN_SPREAD = math.sqrt(42.5 * 7 / 3 * 2.0**-16)
+"""Standard deviation of a random weight: codes and zero points uniform on 0..15 (variance 2 x 255/12 = 42.5) times a
+scale whose square averages 7/3 x 2^-16 (uniform from 2^-8 to 2^-7)."""
+
+Progress = Callable[[int, int, str], None]
+
+
+def tensors_of(model: Model, block: int = 32, *, lm_head: bool = True) -> list[Tensor]:
+    """The model's projections in walk order as records, for a plan."""
+    return [
+        Tensor(p.name, p.n, p.k, p.packed_bytes(block), p.total_bytes(block))
+        for p in model.projections(lm_head=lm_head)
+    ]
+
+
+def weights_of(projection: Projection | Tensor, block: int, seed: int) -> Int4Weights:
+    """Random weights [n, k] of a projection, scaled so that a walk keeps its activations near 1 over any depth."""
+    own = zlib.crc32(f"{seed}/{projection.name}".encode())
+    weights = Int4Weights.random(n=projection.n, k=projection.k, block=block, seed=own)
+    gain = 1 / (GAIN_SPREAD * math.sqrt(projection.k))
+    return dataclasses.replace(weights, scales=(weights.scales * np.float32(gain)).astype(np.float16))
+
+
+def start_of(tensors: Sequence[Tensor], seed: int = 0) -> npt.NDArray[np.float32]:
+    """Activations that a walk starts from: float32 [largest n or k], standard normal, representable in fp16."""
+    width = max(max(t.n, t.k) for t in tensors)
+    values = np.random.default_rng([seed, width]).standard_normal(width)
+    return values.astype(np.float16).astype(np.float32)
+
+
+class Tensors(Closing):
+    """A model's weights on a device, each placed in a tier when it is first asked for, and kept until closed."""
+
+    def __init__(self, device: Device, tensors: Sequence[Tensor], block: int = 32, seed: int = 0) -> None:
+        self.device, self.tensors, self.block, self.seed = device, list(tensors), block, seed
+        self.start = start_of(tensors, seed)
+        self._placed: dict[tuple[int, str], Placed] = {}
+        self._truth: npt.NDArray[np.float32] | None = None
+
+    def place(self, strategies: Sequence[str], progress: Progress | None = None) -> list[Placed]:
+        """Every tensor where its strategy reads it."""
+        if len(strategies) != len(self.tensors):
+            raise BadInput(f"plan: {len(strategies)} tensors, the model has {len(self.tensors)}; make a plan for it")
+        out = []
+        for index, strategy in enumerate(strategies):
+            key = (index, strategy)
+            if key not in self._placed:
+                weights = weights_of(self.tensors[index], self.block, self.seed)
+                self._placed[key] = self.device.place(weights, strategy)
+            out.append(self._placed[key])
+            if progress is not None:
+                progress(index + 1, len(strategies), "placing weights")
+        return out
+
+    def drop(self, strategy: str) -> None:
+        """Give back everything placed for `strategy`."""
+        for key in [key for key in self._placed if key[1] == strategy]:
+            self._placed.pop(key).close()
+
+    def truth(self, progress: Progress | None = None) -> npt.NDArray[np.float32]:
+        """Both activation buffers after an all-resident serial walk, float32 [2 m], one product at a time.
+
+        Computed once, by single products and not by a walk, so that it also checks how walks pass activations on; a
+        tensor that is not placed resident is placed for its product alone, so a model larger than the device works.
+        """
+        if self._truth is None:
+            buffers = [self.start.copy(), self.start[::-1].copy()]
+            for index, tensor in enumerate(self.tensors):
+                source, target = buffers[index % 2], buffers[(index + 1) % 2]
+                placed = self._placed.get((index, "resident"))
+                if placed is not None:
+                    target[: tensor.n] = self.device.gemv(placed, source[: tensor.k])
+                else:
+                    with self.device.place(weights_of(tensor, self.block, self.seed), "resident") as alone:
+                        target[: tensor.n] = self.device.gemv(alone, source[: tensor.k])
+                if progress is not None:
+                    progress(index + 1, len(self.tensors), "reference walk")
+            self._truth = np.concatenate(buffers)
+            if not np.isfinite(self._truth).all():
+                raise ConditionNotMet("walk: the reference walk overflowed; nothing was timed")
+        return self._truth
+
+    def close(self) -> None:
+        while self._placed:
+            self._placed.popitem()[1].close()
+
+
+def walk(
+    pool: Tensors,
+    model: str,
+    strategies: Sequence[str],
+    *,
+    schedule: str = "serial",
+    form: str | None = None,
+    reps: int = REPS,
+    ring: int = 3,
+    progress: Progress | None = None,
+) -> Walk:
+    """Measure the step: median seconds with a 95 % interval, after checking that its output is bit-identical.
+
+    `strategies`: one for each tensor of `pool`, in walk order. BadInput when they do not fit the device; DeviceFailure
+    when it refuses memory. A walk whose output differs is timed and marked, never dropped silently.
+    """
+    device = pool.device
+    form = form or ("graph" if "graph" in device.forms else "eager")
+    steps = pool.place(strategies, progress)
+    truth = pool.truth(progress)
+    with device.walk_arm(steps, pool.start, schedule, form, ring=ring) as arm:
+        sampling.ramp(arm, 1)
+        output = arm.output()
+        identical = output is not None and output.tobytes() == truth.tobytes()
+        tick = _ticker(progress, reps, f"{schedule} walk")
+        (samples,) = sampling.interleave([arm], reps, [1], tick)
+        output = arm.output()
+        identical = identical and output is not None and output.tobytes() == truth.tobytes()
+        captures, fallbacks, ring_bytes = arm.captures, arm.fallbacks, arm.device_bytes
+    low, high = samples.interval()
+    by_tier = dict.fromkeys(("resident", "in_place", "staged"), 0)
+    for tensor, strategy in zip(pool.tensors, strategies, strict=True):
+        by_tier[strategy] += tensor.packed_bytes
+    packed = sum(by_tier.values())
+    meta = sum(t.total_bytes - t.packed_bytes for t in pool.tensors)
+    cold = packed - by_tier["resident"]
+    warnings = () if identical else ("outputs differ",)
+    return Walk(
+        model=model, device=device.name, schedule=schedule, form=form, resident_fraction=by_tier["resident"] / packed,
+        resident_bytes=by_tier["resident"], in_place_bytes=by_tier["in_place"], staged_bytes=by_tier["staged"],
+        samples=reps, seconds=samples.median, seconds_low=low, seconds_high=high, seconds_best=samples.best,
+        tokens_per_second=1 / samples.median, link_gbs=cold / samples.median / GB,
+        device_bytes=by_tier["resident"] + meta + ring_bytes, host_locked_bytes=cold if device.name == "cuda" else 0,
+        outputs_identical=identical, captures=captures, fallbacks=fallbacks,
+        warnings=(*warnings, *(("fell back to eager",) if fallbacks else ())),
+    )  # fmt: skip
+
+
+def capacity(pool: Tensors, progress: Progress | None = None) -> tuple[int, bool]:
+    """Grow the distinct bytes read in place in one step until outputs differ or the model is through.
+
+    Returns (largest packed bytes that stayed right, whether the whole model did). A platform may return stale data
+    beyond some amount with no error raised, so this is measured, and unknown means zero.
+    """
+    order = range(len(pool.tensors))
+    truth = pool.truth(progress)
+    right, count = 0, 1
+    while True:
+        strategies = ["in_place" if index < count else "resident" for index in order]
+        with pool.device.walk_arm(pool.place(strategies), pool.start, "serial") as arm:
+            for _ in range(3):
+                arm.run(1)
+                output = arm.output()
+                if output is None or output.tobytes() != truth.tobytes():
+                    return right, False
+        right = sum(tensor.packed_bytes for tensor in pool.tensors[:count])
+        if progress is not None:
+            progress(count, len(pool.tensors), f"{format_bytes(right)} in place stayed right")
+        if count == len(pool.tensors):
+            return right, True
+        count = min(count * 2, len(pool.tensors))
+
+
+def _ticker(progress: Progress | None, total: int, text: str) -> Callable[[], None]:
+    done = 0
+
+    def tick() -> None:
+        nonlocal done
+        done += 1
+        if progress is not None:
+            progress(done, total, text)
+
+    return tick
