@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -11,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from hybrid_kernels.records import Facts
+from hybrid_kernels.records import Choice, Facts, Plan, Walk
 from hybrid_kernels.units import format_bytes, format_seconds, significant
 
 if TYPE_CHECKING:
@@ -182,6 +183,115 @@ def sweep_words(frame: pd.DataFrame, facts: Facts) -> list[str]:
     return lines
 
 
+def walk_frame(rows: Sequence[Walk]) -> pd.DataFrame:
+    """Walks as the frame that `charts.walk_chart` draws."""
+    import pandas as pd
+
+    return pd.DataFrame([asdict(row) for row in rows])
+
+
+def walk_table(rows: Sequence[Walk]) -> Table:
+    """One row a walk: step time beside its prediction and its floor."""
+    columns = [
+        "resident", "schedule", "form", "step", "tok/s at most", "predicted", "predicted / step", "floor / step",
+        "cold GB", "link GB/s", "device GB", "host locked GB", "n", "captures", "fallbacks", "output",
+    ]  # fmt: skip
+    cells = []
+    for row in rows:
+        predicted, least = row.predicted_seconds, row.floor_seconds
+        cold = row.in_place_bytes + row.staged_bytes
+        cells.append(
+            (
+                f"{row.resident_fraction:.3f}", row.schedule, row.form,
+                _span(row.seconds, row.seconds_low, row.seconds_high),
+                significant(row.tokens_per_second),
+                format_seconds(predicted) if predicted is not None else "-",
+                significant(predicted / row.seconds) if predicted is not None else "-",
+                significant(least / row.seconds) if least is not None else "-",
+                significant(cold / 1e9), significant(row.link_gbs), significant(row.device_bytes / 1e9),
+                significant(row.host_locked_bytes / 1e9), str(row.samples), str(row.captures), str(row.fallbacks),
+                "identical" if row.outputs_identical else "DIFFERS",
+            )
+        )  # fmt: skip
+    return rows_table(columns, cells, left=("schedule", "form", "output"))
+
+
+def _span(middle: float, low: float, high: float) -> str:
+    return f"{format_seconds(middle)} [{format_seconds(low)}, {format_seconds(high)}]"
+
+
+def walk_words(rows: Sequence[Walk]) -> list[str]:
+    """What a reader should take from the walks: what to do first, and by how much each step is worth it."""
+    if not rows:
+        return ["Not one walk was finished."]
+    lines = ["Step time is GEMV time alone, so tok/s is a ceiling: attention, norms and sampling come on top."]
+    serial = sorted((row for row in rows if row.schedule == "serial"), key=lambda row: row.resident_fraction)
+    for less, more in itertools.pairwise(serial):
+        gained = more.resident_bytes - less.resident_bytes
+        if gained > 0 and more.seconds < less.seconds:
+            saved = (less.seconds - more.seconds) / (gained / 1e9)
+            lines.append(
+                f"From {less.resident_fraction:.2f} to {more.resident_fraction:.2f} resident, 1 GB more in the device "
+                f"saves {format_seconds(saved)} a step."
+            )
+    for row in rows:
+        if row.schedule != "overlapped" or row.in_place_bytes + row.staged_bytes == 0:
+            continue
+        same = [other for other in serial if other.resident_bytes == row.resident_bytes]
+        if same and same[0].seconds > row.seconds:
+            lines.append(
+                f"At {row.resident_fraction:.2f} resident, letting weights run ahead saves "
+                f"{format_seconds(same[0].seconds - row.seconds)} a step against reading in place."
+            )
+    return lines
+
+
+def capacity_words(found: tuple[int, bool] | None) -> list[str]:
+    """What `walk --capacity` found."""
+    if found is None:
+        return []
+    nbytes, whole = found
+    if whole:
+        return [f"All {nbytes / 1e9:.2f} GB of the model, read in place in one step, stayed right."]
+    return [f"Up to {nbytes / 1e9:.2f} GB read in place in one step stayed right; beyond that outputs differed."]
+
+
+def plan_table(plan: Plan) -> Table:
+    """One row a shape and strategy: how many tensors, their bytes, and the time of a pass."""
+    groups: dict[tuple[int, int, str], list[Choice]] = {}
+    for choice in plan.choices:
+        groups.setdefault((choice.tensor.n, choice.tensor.k, choice.strategy), []).append(choice)
+    rows = [
+        (
+            f"{n:,}", f"{k:,}", strategy.replace("_", " "), str(len(members)),
+            significant(sum(m.tensor.packed_bytes for m in members) / 1e9), format_seconds(members[0].seconds),
+        )
+        for (n, k, strategy), members in sorted(groups.items())
+    ]  # fmt: skip
+    return rows_table(("N", "K", "read", "tensors", "packed GB", "a pass"), rows, left=("read",))
+
+
+def plan_words(plan: Plan) -> list[str]:
+    """The predicted step, what it was chosen over, and what would help most."""
+    lines = [
+        f"Predicted step of {plan.model} ({plan.schedule}): {format_seconds(plan.predicted_seconds)} "
+        f"[{format_seconds(plan.predicted_low)}, {format_seconds(plan.predicted_high)}], at most "
+        f"{significant(1 / plan.predicted_seconds)} tok/s of GEMV time alone, with {plan.resident_fraction:.1%} of the "
+        f"packed bytes resident in {plan.device_bytes / 1e9:.3g} GB.",
+        f"No schedule of this split can beat {format_seconds(plan.floor_seconds)}.",
+    ]
+    if plan.rules:
+        told = ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in plan.rules.items())
+        lines.append(f"Simple rules on the same budget: {told}.")
+    if plan.saved_by_one_gb is not None:
+        lines.append(
+            f"1 GB more of device memory saves {format_seconds(plan.saved_by_one_gb)} a step."
+            if plan.saved_by_one_gb > 0
+            else "More device memory saves nothing: everything that helps is resident."
+        )
+    return lines
+
+
 def doctor_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """Which devices can be used here and, for each that cannot, why and what to do."""
     return rows_table(
@@ -189,8 +299,3 @@ def doctor_table(rows: Sequence[Mapping[str, Any]]) -> Table:
         [(row["device"], "yes" if row["usable"] else "no", row["detail"]) for row in rows],
         left=("device", "usable", "what"),
     )
-
-
-__all__ = [
-    "console", "doctor_table", "facts_lines", "format_seconds", "rows_table", "sweep_table", "sweep_words",
-]  # fmt: skip

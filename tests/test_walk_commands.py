@@ -1,0 +1,85 @@
+"""`walk` and `plan` as a user meets them: the real program and device, the smallest model."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+RUN = [sys.executable, "-c", "from hybrid_kernels.cli import main; main()"]
+
+
+def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*RUN, *map(str, arguments)], capture_output=True, text=True, timeout=200, check=False)
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("sweep") / "sweep.json"
+    got = run("probe", "--device", "cpu", "--sizes", "0.5,4", "--k", "896", "--reps", "3", "--json", path)
+    assert got.returncode == 0, got.stderr
+    return path
+
+
+def test_a_plan_is_made_walked_and_drawn(sweep: Path, tmp_path: Path) -> None:
+    """A sweep becomes a plan within its budget; the plan's walk has the resident walk's bits; files are whole."""
+    made = run("plan", "--model", "qwen2.5-0.5b", "--budget", "200MB", "--sweep", sweep, "--json", tmp_path / "p.json")
+    assert made.returncode == 0, made.stderr
+    assert "1 GB more of device memory" in made.stdout
+    assert "first layers" in made.stdout
+    document = json.loads((tmp_path / "p.json").read_text())
+    assert document["plan"]["device_bytes"] <= 200e6
+    assert len(document["rows"]) == 24 * 7 + 1
+
+    out = tmp_path / "w.json"
+    walked = run(
+        "walk", "--device", "cpu", "--plan", tmp_path / "p.json", "--sweep", sweep, "--reps", "3", "--json", out,
+        "--plot", tmp_path / "w.svg",
+    )  # fmt: skip
+    assert walked.returncode == 0, walked.stderr
+    assert "identical" in walked.stdout
+    assert "ceiling" in walked.stdout
+    (row,) = json.loads(out.read_text())["rows"]
+    assert row["outputs_identical"] is True
+    assert row["predicted_seconds"] > 0
+    assert row["resident_fraction"] == pytest.approx(document["plan"]["resident_fraction"])
+    assert (tmp_path / "w.svg").read_text().startswith("<svg")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["walk", "--model", "qwen2.5-0.4b"], "did you mean qwen2.5-0.5b"),
+        (["walk", "--model", "qwen2.5-0.5b", "--schedule", "parallel"], "--schedule"),
+        (["walk", "--model", "qwen2.5-0.5b", "--resident-bytes", "7.7XB"], "--resident-bytes"),
+        (["walk", "--model", "qwen2.5-0.5b", "--plan", "/nonexistent.json"], "/nonexistent.json"),
+        (["walk", "--model", "qwen2.5-0.5b", "--plot", "w.bmp"], "--plot"),
+        (["walk", "--model", "qwen2.5-0.5b", "--fractions", "2", "--sweep", "SWEEP"], "fraction"),
+        (["walk", "--model", "qwen2.5-0.5b", "--resident-bytes", "1kB", "--sweep", "SWEEP"], "budget"),
+        (["plan", "--model", "qwen2.5-0.5b", "--budget", "1GB"], "--sweep or --machine"),
+        (["plan", "--model", "qwen2.5-0.5b", "--budget", "-1GB", "--sweep", "SWEEP"], "--budget"),
+        (["plan", "--model", "qwen2.5-0.5b", "--budget", "1GB", "--sweep", "/etc/hostname"], "/etc/hostname"),
+        (
+            ["plan", "--model", "qwen2.5-0.5b", "--budget", "1GB", "--machine", "m", "--results", "/nonexistent"],
+            "results",
+        ),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(arguments: list[str], says: str, sweep: Path) -> None:
+    """Unknown model, schedule, unit, file; a share above 1; a budget below one tensor."""
+    got = run(*[str(sweep) if word == "SWEEP" else word for word in arguments])
+    assert got.returncode == 2, got.stderr
+    errors = [line for line in got.stderr.splitlines() if not line.startswith("walk: ")]
+    assert len(errors) == 1
+    assert says in errors[0]
+
+
+def test_a_plan_for_another_model_is_refused(sweep: Path, tmp_path: Path) -> None:
+    """The plan names its model, and a walk over another is one line."""
+    run("plan", "--model", "qwen2.5-0.5b", "--budget", "200MB", "--sweep", sweep, "--json", tmp_path / "p.json")
+    got = run("walk", "--device", "cpu", "--model", "qwen2.5-1.5b", "--plan", tmp_path / "p.json", "--sweep", sweep)
+    assert got.returncode == 2
+    assert "is a plan for qwen2.5-0.5b" in got.stderr
