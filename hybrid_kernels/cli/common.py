@@ -1,0 +1,83 @@
+"""What commands share: reading options, progress, JSON, and ending with a line and a code."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import typer
+
+from hybrid_kernels.errors import BadInput
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+DEVICES = "auto|cpu|cuda"
+
+
+def check_outputs(json: Path | None, plot: Path | None) -> None:
+    """Refuse files that cannot be written before anything is measured."""
+    from hybrid_kernels import files
+
+    if json is not None:
+        files.check_writable(json, "--json")
+    if plot is not None:
+        from hybrid_kernels.report import charts
+
+        files.check_writable(plot, "--plot")
+        if plot.suffix not in charts.ENDINGS:
+            raise BadInput(f"--plot: {plot.name} must end in {', '.join(charts.ENDINGS)}")
+
+
+def numbers(text: str, option: str) -> list[float]:
+    """The comma-separated numbers of an option. BadInput naming it when they are none."""
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise BadInput(f"{option}: {text!r} is not a list of numbers; write for example 12.5,64") from None
+
+
+def as_json(document: Any) -> bytes:
+    """One JSON document in UTF-8, numbers plain, NaN refused."""
+    import json
+
+    return (json.dumps(document, indent=1, allow_nan=False, ensure_ascii=False) + "\n").encode()
+
+
+class ProgressLine:
+    """Progress on standard error: a bar on a terminal, elsewhere a plain line for each new text (done, total, text)."""
+
+    def __init__(self, title: str) -> None:
+        self.title, self.last = title, ""
+        self.bar: Progress | None = None
+
+    def __enter__(self) -> ProgressLine:
+        if sys.stderr.isatty():
+            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+            from hybrid_kernels.report import tables
+
+            columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
+            bar = Progress(*columns, TimeRemainingColumn(), console=tables.console(stderr=True), transient=True)
+            self.task = bar.add_task(self.title, total=None)
+            bar.start()
+            self.bar = bar
+        return self
+
+    def __call__(self, done: int, total: int, text: str) -> None:
+        if self.bar is not None:
+            self.bar.update(self.task, completed=done, total=total, description=f"{self.title}: {text}")
+        elif text != self.last:
+            print(f"{self.title}: {text} ({done}/{total})", file=sys.stderr, flush=True)
+            self.last = text
+
+    def __exit__(self, *_: object) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+
+
+def fail(message: str, code: int) -> NoReturn:
+    """End the command with one line on standard error and this exit code."""
+    print(f"hybrid-kernels: {message}", file=sys.stderr)
+    raise typer.Exit(code)

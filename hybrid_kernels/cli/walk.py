@@ -1,0 +1,149 @@
+"""`walk` and `plan`: one decode step over a model, and how to split it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hybrid_kernels.cli.app import app
+from hybrid_kernels.cli.common import DEVICES, ProgressLine, as_json, check_outputs, fail, numbers
+from hybrid_kernels.errors import BadInput
+
+
+@app.command()
+def walk(
+    model: Annotated[str, typer.Option(help="Model whose projections are read.")] = "",
+    device: Annotated[str, typer.Option(help="Device to measure.", metavar=DEVICES)] = "auto",
+    resident_bytes: Annotated[str, typer.Option(help="Device memory for weights, for example 7.7GB.")] = "",
+    fractions: Annotated[str, typer.Option(help="Resident fractions to measure instead, for example 1,0.5,0.")] = "",
+    plan: Annotated[Path | None, typer.Option(help="Walk this plan (from hybrid-kernels plan --json).")] = None,
+    schedule: Annotated[str, typer.Option(help="serial, overlapped or both.")] = "both",
+    sweep: Annotated[Path | None, typer.Option(help="Predict from this sweep instead of measuring one.")] = None,
+    reps: Annotated[int, typer.Option(help="Walks timed for each row.")] = 11,
+    ring: Annotated[int, typer.Option(help="Buffers that weights run ahead into.")] = 3,
+    capacity: Annotated[bool, typer.Option("--capacity", help="Find how many bytes in place stay right.")] = False,
+    threads: Annotated[int | None, typer.Option(help="Threads of the CPU device.")] = None,
+    scratch: Annotated[Path | None, typer.Option(help="Folder on a disk for the CPU device's next tier.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Also write facts and rows to this file.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Also draw step time: .png, .svg or .html.")] = None,
+) -> None:
+    """Measure one decode step over every projection of a model, beside what a sweep predicts for it."""
+    from dataclasses import replace
+
+    from hybrid_kernels import files
+    from hybrid_kernels.devices import open_device
+    from hybrid_kernels.judge import plan as planning
+    from hybrid_kernels.layout import models
+    from hybrid_kernels.measure import facts as facts_of
+    from hybrid_kernels.measure import sweep as sweeping
+    from hybrid_kernels.measure import walk as walking
+    from hybrid_kernels.records import Walk, document
+    from hybrid_kernels.report import tables
+    from hybrid_kernels.units import parse_bytes
+
+    check_outputs(json, plot)
+    schedules = planning.SCHEDULES if schedule == "both" else (schedule,)
+    if not set(schedules) <= set(planning.SCHEDULES):
+        raise BadInput(f"--schedule: {schedule!r} is not known; use serial, overlapped or both")
+    given = planning.read(plan) if plan is not None else None
+    known = models.find(given.model if given and not model else model)
+    if given is not None and given.model != known.name:
+        raise BadInput(f"--plan: {plan} is a plan for {given.model}, not for {known.name}; make one with plan --model")
+    budget = parse_bytes(resident_bytes, "--resident-bytes") if resident_bytes else None
+    shares = numbers(fractions, "--fractions") if fractions else []
+    out = tables.console()
+    rows: list[Walk] = []
+    right: tuple[int, bool] | None = None
+    interrupted = False
+    with open_device(device, scratch=scratch, threads=threads) as opened, ProgressLine("walk") as progress:
+        tensors = walking.tensors_of(known)
+        if sweep is not None:
+            costs = planning.Costs.of(planning.read_sweep(sweep))
+        else:
+            shapes = sorted({(tensor.n, tensor.k) for tensor in tensors})
+            costs = planning.Costs.of(sweeping.sweep_shapes(opened, shapes, reps=reps, progress=progress))
+        wanted: list[tuple[str, list[str]]] = []
+        for name in schedules:
+            if given is not None:
+                wanted += (
+                    [(given.schedule, [choice.strategy for choice in given.choices])] if name == schedules[0] else []
+                )
+            elif shares:
+                wanted += [(name, planning.at_fraction(tensors, share)) for share in shares]
+            else:
+                chosen = planning.choose(
+                    known.name, tensors, costs, budget_bytes=budget, schedule=name, ring=ring, marginal=False
+                )
+                wanted.append((name, [choice.strategy for choice in chosen.choices]))
+        with walking.Tensors(opened, tensors) as pool:
+            try:
+                for name, strategies in wanted:
+                    span, _ = planning.predict(tensors, strategies, costs, name, ring)
+                    row = walking.walk(
+                        pool, known.name, strategies, schedule=name, reps=reps, ring=ring, progress=progress
+                    )
+                    least = planning.floor(tensors, strategies, costs)
+                    rows.append(replace(row, predicted_seconds=span[0], floor_seconds=least))
+                if capacity:
+                    right = walking.capacity(pool, progress)
+            except KeyboardInterrupt:
+                interrupted = True
+        facts = facts_of.collect(opened)
+    for line in tables.facts_lines(facts):
+        out.print(line, markup=False)
+    out.print()
+    out.print(tables.walk_table(rows))
+    for line in [*tables.walk_words(rows), *tables.capacity_words(right)]:
+        out.print(f"- {line}", markup=False)
+    if json is not None:
+        found = None if right is None else {"bytes": right[0], "whole_model": right[1]}
+        files.replace(json, as_json(document(facts, rows, complete=not interrupted, capacity=found)))
+    if plot is not None and rows:
+        from hybrid_kernels.report import charts
+
+        charts.save(charts.walk_chart(tables.walk_frame(rows), facts), plot)
+    if interrupted:
+        fail(f"interrupted: {len(rows)} of {len(wanted)} walks finished", 130)
+    if any(row.outputs_identical is False for row in rows):
+        fail("outputs differ from the all-resident walk: these numbers are not to be used", 1)
+
+
+@app.command()
+def plan(
+    model: Annotated[str, typer.Option(help="Model to plan for.")],
+    budget: Annotated[str, typer.Option(help="Device memory for weights, for example 7.7GB.")],
+    sweep: Annotated[Path | None, typer.Option(help="Sweep of the machine (probe --json FILE).")] = None,
+    machine: Annotated[str, typer.Option(help="Or a machine of the history in --results.")] = "",
+    results: Annotated[Path, typer.Option(help="Folder of asv results.")] = Path("results"),
+    device: Annotated[str, typer.Option(help="Device of the history's numbers.")] = "cuda",
+    schedule: Annotated[str, typer.Option(help="serial or overlapped.")] = "serial",
+    ring: Annotated[int, typer.Option(help="Buffers that weights run ahead into.")] = 3,
+    json: Annotated[Path | None, typer.Option(help="Also write the plan to this file.")] = None,
+) -> None:
+    """Choose which tensors stay resident in a budget of device memory, and predict the step time."""
+    from hybrid_kernels import files
+    from hybrid_kernels.judge import plan as planning
+    from hybrid_kernels.layout import models
+    from hybrid_kernels.measure.walk import tensors_of
+    from hybrid_kernels.report import tables
+    from hybrid_kernels.units import parse_bytes
+
+    check_outputs(json, None)
+    known = models.find(model)
+    nbytes = parse_bytes(budget, "--budget")
+    if (sweep is None) == (not machine):
+        raise BadInput("--sweep or --machine: give one of them, the measurements that the plan is made from")
+    if sweep is not None:
+        costs = planning.Costs.of(planning.read_sweep(sweep), str(sweep))
+    else:
+        costs = planning.from_history(results, machine, device)
+    tensors = tensors_of(known)
+    chosen = planning.choose(known.name, tensors, costs, budget_bytes=nbytes, schedule=schedule, ring=ring)
+    out = tables.console()
+    out.print(tables.plan_table(chosen))
+    for line in tables.plan_words(chosen):
+        out.print(f"- {line}", markup=False)
+    if json is not None:
+        files.replace(json, as_json(planning.to_document(chosen)))
