@@ -43,7 +43,7 @@ def last_level_cache() -> int:
 
 def anonymous(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     """A copy of `data` in page-aligned anonymous memory of its own, huge pages asked for."""
-    area = mmap.mmap(-1, max(data.nbytes, 1))
+    area = mmap.mmap(-1, max(data.nbytes, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # shared: 4 KiB pages only
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # a kernel built without them
             area.madvise(mmap.MADV_HUGEPAGE)
