@@ -26,8 +26,12 @@
  * The bits of y do not depend on the number of threads or on where the weights lie: a row is one thread's, and the order
  * inside a row is fixed. Threads take rows from a shared counter, so that a disturbed one takes fewer.
  */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE 1 /* sched_getcpu and thread affinity */
+#endif
 #include <math.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -51,12 +55,16 @@ typedef void (*work_fn)(void *context, int64_t first, int64_t last);
 
 static struct {
     pthread_mutex_t calls;   /* one job at a time: held by the caller for the length of its call */
-    pthread_mutex_t lock;    /* guards what follows */
-    pthread_cond_t wake;     /* a job was opened */
+    pthread_mutex_t lock;    /* guards what follows, but for the atomics */
+    pthread_cond_t wake;     /* a job was opened, or soon will be */
     pthread_cond_t idle;     /* the last helper left */
     atomic_uint ticket;      /* counts jobs, so that a waiting helper sees a new one without the lock */
-    int workers, sleeping;   /* threads that exist; those of them that wait on `wake` */
-    int open, seats, inside; /* a job takes helpers; how many more; how many are at work */
+    atomic_int inside;       /* helpers at work */
+    atomic_int sleeping;     /* helpers that wait on `wake` */
+    int workers;             /* helpers that exist */
+    int open, seats;         /* a job takes helpers; how many more */
+    int cpu;                 /* processor the caller was on when it opened the job */
+    pthread_t caller;
     work_fn work;
     void *context;
     int64_t units, grain;
@@ -65,13 +73,35 @@ static struct {
           .wake = PTHREAD_COND_INITIALIZER, .idle = PTHREAD_COND_INITIALIZER};
 static pthread_once_t pool_once = PTHREAD_ONCE_INIT;
 
-enum { SPINS = 4000 }; /* about 50-100 us of `pause`: longer than the gap between passes, too short to burn a core */
+/* Turns of `pause` before sleeping: some 50 to 150 us, longer than the gap between passes, too short to burn a core. */
+enum { SPINS = 4000 };
 
 INLINE void relax(void) {
 #if defined(HK_X86)
     _mm_pause();
 #elif defined(__aarch64__)
     __asm__ __volatile__("yield");
+#endif
+}
+
+INLINE int current_cpu(void) {
+#if defined(__linux__)
+    return sched_getcpu();
+#else
+    return -1;
+#endif
+}
+
+/* Moves this helper off the caller's processor. On a busy machine the scheduler wakes a helper where the caller runs,
+ * and the two then take turns instead of sharing the work, for as long as it sees no imbalance. */
+static void step_aside(int cpu, pthread_t caller) {
+#if defined(__linux__)
+    cpu_set_t allowed;
+    if (pthread_getaffinity_np(caller, sizeof allowed, &allowed) != 0 || !CPU_ISSET(cpu, &allowed)) return;
+    CPU_CLR(cpu, &allowed);
+    if (CPU_COUNT(&allowed) > 0) pthread_setaffinity_np(pthread_self(), sizeof allowed, &allowed);
+#else
+    (void)cpu, (void)caller;
 #endif
 }
 
@@ -89,10 +119,12 @@ static void *helper(void *unused) {
     for (;;) {
         for (int i = 0; i < SPINS && atomic_load_explicit(&pool.ticket, memory_order_acquire) == seen; i++) relax();
         pthread_mutex_lock(&pool.lock);
-        while (atomic_load_explicit(&pool.ticket, memory_order_relaxed) == seen) {
+        if (atomic_load_explicit(&pool.ticket, memory_order_relaxed) == seen) {
             pool.sleeping++;
             pthread_cond_wait(&pool.wake, &pool.lock);
             pool.sleeping--;
+            pthread_mutex_unlock(&pool.lock);
+            continue;
         }
         seen = atomic_load_explicit(&pool.ticket, memory_order_relaxed);
         if (pool.open && pool.seats > 0) {
@@ -101,7 +133,10 @@ static void *helper(void *unused) {
             work_fn work = pool.work;
             void *context = pool.context;
             int64_t units = pool.units, grain = pool.grain;
+            const int cpu = pool.cpu;
+            const pthread_t caller = pool.caller; /* waits for this helper, so it lives */
             pthread_mutex_unlock(&pool.lock);
+            if (cpu >= 0 && cpu == current_cpu()) step_aside(cpu, caller);
             take_units(work, context, units, grain);
             pthread_mutex_lock(&pool.lock);
             if (--pool.inside == 0) pthread_cond_signal(&pool.idle);
@@ -117,10 +152,20 @@ static void pool_after_fork(void) {
     pthread_mutex_init(&pool.lock, NULL);
     pthread_cond_init(&pool.wake, NULL);
     pthread_cond_init(&pool.idle, NULL);
-    pool.workers = pool.sleeping = pool.open = pool.seats = pool.inside = 0;
+    pool.workers = pool.open = pool.seats = 0;
+    pool.sleeping = pool.inside = 0;
 }
 
 static void pool_prepare(void) { pthread_atfork(NULL, NULL, pool_after_fork); }
+
+/* Wakes sleeping helpers a little before there is work for them. */
+static void rouse(int threads) {
+    if (threads > 1 && pool.sleeping > 0) {
+        pthread_mutex_lock(&pool.lock);
+        pthread_cond_broadcast(&pool.wake);
+        pthread_mutex_unlock(&pool.lock);
+    }
+}
 
 /* work(context, first, last) over all units on up to `threads` threads, the caller's included. If the system refuses
  * another thread the job is done with those there are: fewer threads change the time, never the result. */
@@ -142,6 +187,8 @@ static void run_parallel(work_fn work, void *context, int64_t units, int64_t gra
     pool.context = context;
     pool.units = units;
     pool.grain = grain;
+    pool.cpu = current_cpu();
+    pool.caller = pthread_self();
     atomic_store_explicit(&pool.next, 0, memory_order_relaxed);
     pool.open = 1;
     pool.seats = threads - 1;
@@ -153,7 +200,12 @@ static void run_parallel(work_fn work, void *context, int64_t units, int64_t gra
 
     pthread_mutex_lock(&pool.lock);
     pool.open = 0; /* who has not come by now need not */
-    while (pool.inside > 0) pthread_cond_wait(&pool.idle, &pool.lock);
+    if (pool.inside > 0) {
+        pthread_mutex_unlock(&pool.lock);
+        for (int i = 0; i < SPINS && pool.inside > 0; i++) relax();
+        pthread_mutex_lock(&pool.lock);
+        while (pool.inside > 0) pthread_cond_wait(&pool.idle, &pool.lock);
+    }
     pthread_mutex_unlock(&pool.lock);
     pthread_mutex_unlock(&pool.calls);
 }
@@ -215,43 +267,61 @@ INLINE float sum_lanes(const float *lane) {
     return (s[0] + s[2]) + (s[1] + s[3]);
 }
 
-static void prepare_f32(struct gemv *g, const float *x) {
-    for (int64_t i = 0; i < g->k; i++) g->x[(i & ~127) + (i & 7) * LANES + ((i & 127) >> 3)] = x[i];
-    for (int64_t first = 0, group = 0; first < g->k; first += g->group, group++) {
-        const int64_t last = first + g->group < g->k ? first + g->group : g->k;
-        float sum = 0;
-        for (int64_t i = first; i < last; i++) sum += x[i];
-        g->xsum[group] = sum;
+/* Both prepare whole groups: `x` is padded with zeros up to the last group's end. */
+INLINE void prepare_f32(struct gemv *g, const float *x) {
+    const int64_t end = g->groups * g->group;
+    for (int64_t span = 0; span < end; span += SPAN)
+        for (int j = 0; j < 8; j++)
+            for (int l = 0; l < LANES; l++) g->x[span + j * LANES + l] = x[span + l * 8 + j];
+    for (int64_t group = 0; group < g->groups; group++) {
+        float part[8] = {0};
+        for (int i = 0; i < g->group; i += 8)
+            for (int l = 0; l < 8; l++) part[l] += x[group * g->group + i + l];
+        for (int l = 0; l < 4; l++) part[l] += part[l + 4];
+        g->xsum[group] = (part[0] + part[2]) + (part[1] + part[3]);
     }
 }
 
-static void prepare_i8(struct gemv *g, const float *x) {
+/* How a block of activations is rounded: to multiples of `size`. */
+struct step {
+    float size, inverse;
+    int finite;
+};
+
+/* From the largest |x| of the block as integer bits, which order like the numbers, with infinity and NaN on top. */
+INLINE struct step step_of(int32_t largest_bits) {
+    float largest;
+    memcpy(&largest, &largest_bits, sizeof largest);
+    if (largest_bits >= 0x7F800000) return (struct step){NAN, 0, 0};
+    if (largest < 1e-35f) return (struct step){0, 0, 1};
+    return (struct step){largest / 127, 127 / largest, 1};
+}
+
+static void prepare_i8_portable(struct gemv *g, const float *x) {
     const float to_integer = 12582912.0f; /* 1.5 * 2^23: adding it leaves no fraction bits, rounding half to even */
-    for (int64_t first = 0; first < g->k; first += g->block) {
-        const int64_t last = first + g->block < g->k ? first + g->block : g->k;
-        float largest = 0;
-        int finite = 1;
-        for (int64_t i = first; i < last; i++) {
-            const float size = fabsf(x[i]);
-            finite &= size <= 3.4028234e38f;
-            largest = size > largest ? size : largest;
+    for (int64_t first = 0; first < g->groups * g->group; first += g->block) {
+        int32_t largest = 0;
+        for (int i = 0; i < g->block; i++) {
+            int32_t bits;
+            memcpy(&bits, x + first + i, sizeof bits);
+            bits &= 0x7FFFFFFF;
+            largest = bits > largest ? bits : largest;
         }
-        const float step = !finite ? NAN : largest < 1e-35f ? 0 : largest / 127;
-        const float inverse = step > 0 ? 127 / largest : 0;
-        for (int64_t part = first; part < first + g->block; part += g->group) {
-            const int64_t end = part + g->group < last ? part + g->group : last;
-            int32_t sum = 0;
-            for (int64_t i = part; i < end; i++) {
-                const float scaled = step > 0 ? x[i] * inverse : 0;
+        const struct step step = step_of(largest);
+        for (int64_t part = first; part < first + g->block; part += 16) {
+            int8_t *even = g->q + (part & ~(int64_t)(SPAN - 1)) + (part & (SPAN - 1)) / 2;
+            for (int i = 0; i < 16; i++) {
+                const float scaled = step.finite ? x[part + i] * step.inverse : 0;
                 const int32_t q = (int32_t)((scaled + to_integer) - to_integer);
-                g->q[(i & ~127) + (i & 1) * 64 + ((i & 127) >> 1)] = (int8_t)q;
-                sum += q;
+                even[i / 2 + i % 2 * 64] = (int8_t)q;
+                g->qsum[part / g->group] += q;
             }
-            g->qsum[part / g->group] = sum;
-            g->step[part / g->group] = step;
+            g->step[part / g->group] = step.size;
         }
     }
 }
+
+static void prepare_f32_portable(struct gemv *g, const float *x) { prepare_f32(g, x); }
 
 /* ---- Portable ------------------------------------------------------------------------------------------------------ */
 
@@ -305,7 +375,8 @@ INLINE void rows_i8_portable(const struct gemv *g, int64_t first, int64_t last, 
                 const uint8_t *code = p.packed + byte;
                 const int8_t *q = g->q + c * LANES * group + byte / 64 * SPAN + byte % 64;
                 int32_t dot = 0;
-                for (int i = 0; i < group / 2; i++) dot += (code[i] & 15) * q[i] + (code[i] >> 4) * q[64 + i];
+                for (int i = 0; i < group / 2; i++) /* 2 x 15 x 127 fits 16 bits, which compilers multiply faster */
+                    dot += (int16_t)((int16_t)((code[i] & 15) * q[i]) + (int16_t)((code[i] >> 4) * q[64 + i]));
                 dot -= zero_of(p.zeros, l / share) * g->qsum[c * LANES + l];
                 acc[l] += (float)dot * (p.scales[l / share] * g->step[c * LANES + l]);
             }
@@ -334,8 +405,15 @@ FOR_EACH_BLOCK(rows_i8_portable, )
 #define T_AVX2 __attribute__((target("avx2,fma")))
 #define T_AVX512 __attribute__((target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")))
 #define T_VNNI __attribute__((target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")))
-enum { ROWS = 2 }; /* rows that share a load of the activation */
 #define UNROLL _Pragma("GCC unroll 16")
+
+/* Codes are asked for this far ahead, past the end too, where it does nothing. The processor's own prefetching loses
+ * its lead in a loop with this much arithmetic to the byte: with it, float32 reads from memory gain two fifths. */
+enum { AHEAD = 2048 };
+#define PREFETCH(p) __builtin_prefetch((const void *)((uintptr_t)(p) + AHEAD), 0, 3)
+
+/* Holds a loaded vector in a register: compilers fold the load into every instruction that uses it otherwise. */
+#define KEEP(v) __asm__("" : "+v"(v))
 
 /* The zero points of a chunk as one integer, group 0 in the lowest bits: 16 / share nibbles. */
 INLINE uint64_t zero_bits(const uint8_t *zeros, const int share) {
@@ -382,7 +460,8 @@ T_AVX2 INLINE void rows_f32_avx2(const struct gemv *g, int64_t first, int64_t la
             UNROLL for (int half = 0; half < 2 * spans; half++) {
                 const int h = half & 1;
                 const float *xs = x + half / 2 * SPAN + 8 * h;
-                const __m256i v = _mm256_xor_si256(_mm256_loadu_si256((const __m256i *)(p.packed + half * 32)), signs);
+                __m256i v = _mm256_xor_si256(_mm256_loadu_si256((const __m256i *)(p.packed + half * 32)), signs);
+                if (h) PREFETCH(p.packed + half * 32);
                 __m256 sum = _mm256_setzero_ps();
                 UNROLL for (int j = 0; j < 8; j++) {
                     const __m256 w = _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(v, 28 - 4 * j), 28));
@@ -421,6 +500,7 @@ T_AVX2 INLINE void rows_i8_avx2(const struct gemv *g, int64_t first, int64_t las
             __m256i part[8];
             UNROLL for (int i = 0; i < parts; i++) {
                 const __m256i v = _mm256_loadu_si256((const __m256i *)(p.packed + i * 32));
+                if (i & 1) PREFETCH(p.packed + i * 32);
                 const __m256i *even = (const __m256i *)(q + i / 2 * SPAN + i % 2 * 32);
                 const __m256i a = _mm256_maddubs_epi16(_mm256_and_si256(v, low), even[0]);
                 const __m256i b = _mm256_maddubs_epi16(_mm256_and_si256(_mm256_srli_epi16(v, 4), low), even[2]);
@@ -475,47 +555,38 @@ T_AVX512 INLINE __m512 one_a_group_512(__m512 scales, const int share) {
 }
 
 /* A nibble becomes a float by one permute, the low four bits of each lane choosing among 16: no mask, no conversion. */
-T_AVX512 INLINE void some_f32_avx512(const struct gemv *g, int64_t row, const int rows, const int group, const int share) {
+T_AVX512 INLINE void rows_f32_avx512(const struct gemv *g, int64_t first, int64_t last, const int group, const int share) {
     const int spans = group * LANES / SPAN, lanes_a_group = LANES * group / SPAN;
     const __m512 codes = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
-    struct tail tail[ROWS];
-    __m512 acc[ROWS], zero[ROWS];
-    UNROLL for (int r = 0; r < rows; r++) acc[r] = zero[r] = _mm512_setzero_ps();
-    for (int64_t c = 0; c < g->chunks; c++) {
-        struct piece p[ROWS];
-        __m512 scales[ROWS];
-        UNROLL for (int r = 0; r < rows; r++) {
-            p[r] = piece_of(g, row + r, c, group, share, &tail[r]);
-            scales[r] = scales_512(p[r].scales, share);
-        }
-        const float *x = g->x + c * spans * SPAN;
-        UNROLL for (int s = 0; s < spans; s++) {
-            __m512i v[ROWS];
-            __m512 sum[ROWS];
-            UNROLL for (int r = 0; r < rows; r++) v[r] = _mm512_loadu_si512(p[r].packed + s * 64);
-            UNROLL for (int j = 0; j < 8; j++) {
-                const __m512 xj = _mm512_load_ps(x + s * SPAN + j * LANES);
-                UNROLL for (int r = 0; r < rows; r++) {
-                    const __m512 w = _mm512_permutexvar_ps(_mm512_srli_epi32(v[r], 4 * j), codes);
-                    sum[r] = j ? _mm512_fmadd_ps(w, xj, sum[r]) : _mm512_mul_ps(w, xj);
+    struct tail tail;
+    for (int64_t row = first; row < last; row++) {
+        __m512 acc = _mm512_setzero_ps(), zero = _mm512_setzero_ps();
+        for (int64_t c = 0; c < g->chunks; c++) {
+            const struct piece p = piece_of(g, row, c, group, share, &tail);
+            const __m512 scales = scales_512(p.scales, share);
+            const float *x = g->x + c * spans * SPAN;
+            UNROLL for (int s = 0; s < spans; s++) {
+                __m512i v = _mm512_loadu_si512(p.packed + s * 64);
+                PREFETCH(p.packed + s * 64);
+                KEEP(v);
+                __m512 sum = _mm512_setzero_ps();
+                UNROLL for (int j = 0; j < 8; j++) {
+                    const __m512 w = _mm512_permutexvar_ps(_mm512_srli_epi32(v, 4 * j), codes);
+                    const __m512 xj = _mm512_load_ps(x + s * SPAN + j * LANES);
+                    sum = j ? _mm512_fmadd_ps(w, xj, sum) : _mm512_mul_ps(w, xj);
                 }
+                /* The group of lane l in this span, over share: its scale. */
+                const __m512i pick = lanes_512(lanes_a_group * share, s * (LANES / lanes_a_group) / share);
+                acc = _mm512_fmadd_ps(sum, _mm512_permutexvar_ps(pick, scales), acc);
             }
-            /* Group of lane l in this span, over share: its scale. */
-            const __m512i pick = lanes_512(lanes_a_group * share, s * (LANES / lanes_a_group) / share);
-            UNROLL for (int r = 0; r < rows; r++) acc[r] = _mm512_fmadd_ps(sum[r], _mm512_permutexvar_ps(pick, scales[r]), acc[r]);
+            if (p.zeros) {
+                const __m512i z = _mm512_sub_epi32(_mm512_set1_epi32(8), zeros_512(p.zeros, share));
+                const __m512 shift = _mm512_mul_ps(_mm512_cvtepi32_ps(z), _mm512_load_ps(g->xsum + c * LANES));
+                zero = _mm512_fmadd_ps(shift, one_a_group_512(scales, share), zero);
+            }
         }
-        if (g->zeros) UNROLL for (int r = 0; r < rows; r++) {
-            const __m512i z = _mm512_sub_epi32(_mm512_set1_epi32(8), zeros_512(p[r].zeros, share));
-            const __m512 shift = _mm512_mul_ps(_mm512_cvtepi32_ps(z), _mm512_load_ps(g->xsum + c * LANES));
-            zero[r] = _mm512_fmadd_ps(shift, one_a_group_512(scales[r], share), zero[r]);
-        }
+        g->y[row] = sum_512(_mm512_add_ps(acc, zero));
     }
-    UNROLL for (int r = 0; r < rows; r++) g->y[row + r] = sum_512(_mm512_add_ps(acc[r], zero[r]));
-}
-
-T_AVX512 INLINE void rows_f32_avx512(const struct gemv *g, int64_t first, int64_t last, const int group, const int share) {
-    for (; first + ROWS <= last; first += ROWS) some_f32_avx512(g, first, ROWS, group, share);
-    for (; first < last; first++) some_f32_avx512(g, first, 1, group, share);
 }
 
 /* Products of 4 codes and 4 activations a lane, added: one instruction with VNNI. */
@@ -550,6 +621,7 @@ T_AVX512 INLINE __m512i groups_512(const __m512i *v, const int group) {
                 __m512i part[4];                                                                                       \
                 UNROLL for (int s = 0; s < spans; s++) {                                                               \
                     const __m512i v = _mm512_loadu_si512(p.packed + s * 64);                                           \
+                    PREFETCH(p.packed + s * 64);                                                                       \
                     part[s] = dot(_mm512_setzero_si512(), _mm512_and_si512(v, low), q[2 * s]);                         \
                     part[s] = dot(part[s], _mm512_and_si512(_mm512_srli_epi16(v, 4), low), q[2 * s + 1]);              \
                 }                                                                                                      \
@@ -566,6 +638,42 @@ T_AVX512 INLINE __m512i groups_512(const __m512i *v, const int group) {
 
 ROWS_I8(rows_i8_avx512, T_AVX512, dot_avx512)
 ROWS_I8(rows_i8_avx512vnni, T_VNNI, dot_avx512vnni)
+
+/* prepare_f32 compiled for wider vectors: no fused arithmetic in it, so no other bits. */
+T_AVX2 static void prepare_f32_avx2(struct gemv *g, const float *x) { prepare_f32(g, x); }
+
+/* prepare_i8 by hand, same bits: compilers make scalar code of the deinterleaving. */
+T_AVX2 static void prepare_i8_avx2(struct gemv *g, const float *x) {
+    const __m256i magnitude = _mm256_set1_epi32(0x7FFFFFFF), ones = _mm256_set1_epi16(1);
+    const __m128i even_odd = _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
+    for (int64_t first = 0; first < g->groups * g->group; first += g->block) {
+        __m256i most = _mm256_setzero_si256();
+        for (int i = 0; i < g->block; i += 8)
+            most = _mm256_max_epi32(most, _mm256_and_si256(magnitude, _mm256_loadu_si256((const __m256i *)(x + first + i))));
+        __m128i m = _mm_max_epi32(_mm256_castsi256_si128(most), _mm256_extracti128_si256(most, 1));
+        m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0x4E));
+        m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0xB1));
+        const struct step step = step_of(_mm_cvtsi128_si32(m));
+        const __m256 inverse = _mm256_set1_ps(step.inverse);
+        for (int64_t part = first; part < first + g->block; part += 16) {
+            const __m256i low = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + part), inverse));
+            const __m256i high = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + part + 8), inverse));
+            __m256i q = _mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0xD8); /* 16 bits each, in order */
+            if (!step.finite) q = _mm256_setzero_si256();
+            const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(q), _mm256_extracti128_si256(q, 1));
+            const __m128i halves = _mm_shuffle_epi8(bytes, even_odd);
+            int8_t *even = g->q + (part & ~(int64_t)(SPAN - 1)) + (part & (SPAN - 1)) / 2;
+            _mm_storel_epi64((__m128i *)even, halves);
+            _mm_storel_epi64((__m128i *)(even + 64), _mm_unpackhi_epi64(halves, halves));
+            const __m256i pairs = _mm256_madd_epi16(q, ones);
+            __m128i sum = _mm_add_epi32(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256(pairs, 1));
+            sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0x4E));
+            sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0xB1));
+            g->qsum[part / g->group] += _mm_cvtsi128_si32(sum);
+            g->step[part / g->group] = step.size;
+        }
+    }
+}
 
 FOR_EACH_BLOCK(rows_f32_avx2, T_AVX2)
 FOR_EACH_BLOCK(rows_i8_avx2, T_AVX2)
@@ -602,6 +710,13 @@ static int supported(int variant) {
     if (variant == AVX512VNNI) return avx512 && __builtin_cpu_supports("avx512vnni");
 #endif
     return 0;
+}
+
+static void (*preparation(int mode))(struct gemv *g, const float *x) {
+#if defined(HK_X86)
+    if (supported(AVX2)) return mode == MODE_F32 ? prepare_f32_avx2 : prepare_i8_avx2;
+#endif
+    return mode == MODE_F32 ? prepare_f32_portable : prepare_i8_portable;
 }
 
 int hk_variants(void) { return VARIANTS; }
@@ -657,21 +772,24 @@ static int gemv(const uint8_t *packed, const float *scales, const uint8_t *zero_
     g.row_bytes = g.blocks * block / 2;
     g.row_zeros = (g.blocks + 1) / 2;
 
+    rouse(threads);
     const size_t slots = (size_t)g.chunks * LANES, elements = slots * (size_t)g.group;
-    const size_t bytes = mode == MODE_F32 ? (elements + slots) * sizeof(float) : elements + slots * 2 * sizeof(float);
+    const size_t prepared = mode == MODE_F32 ? (elements + slots) * sizeof(float) : elements + slots * 2 * sizeof(float);
     char *memory;
-    if (posix_memalign((void **)&memory, 64, bytes) != 0) return HK_MEMORY;
-    memset(memory, 0, bytes);
+    if (posix_memalign((void **)&memory, 64, prepared + elements * sizeof(float)) != 0) return HK_MEMORY;
+    memset(memory, 0, prepared);
+    float *padded = (float *)(memory + prepared);
+    memcpy(padded, x, (size_t)k * sizeof(float));
+    memset(padded + k, 0, (elements - (size_t)k) * sizeof(float));
     if (mode == MODE_F32) {
         g.x = (float *)memory;
         g.xsum = g.x + elements;
-        prepare_f32(&g, x);
     } else {
         g.q = (int8_t *)memory;
         g.qsum = (int32_t *)(memory + elements);
         g.step = (float *)(g.qsum + slots);
-        prepare_i8(&g, x);
     }
+    preparation(mode)(&g, padded);
     struct job job = {&g, implementation(variant, mode)};
     int64_t grain = (64 << 10) / g.row_bytes; /* about 64 KiB a helping: small against a pass, large against the counter */
     grain = grain < 4 ? 4 : grain & ~(int64_t)3;
@@ -703,6 +821,7 @@ struct stream {
     const uint8_t *src;
     uint8_t *dst;
     int64_t bytes, piece;
+    uint64_t (*add)(const uint8_t *p, int64_t bytes);
     _Atomic uint64_t sum;
 };
 
@@ -723,10 +842,48 @@ static uint64_t sum_words(const uint8_t *p, int64_t bytes) {
     return lane[0];
 }
 
+#if defined(HK_X86)
+/* The same sum with wide loads: the readings it bounds use them too. */
+T_AVX2 static uint64_t sum_words_avx2(const uint8_t *p, int64_t bytes) {
+    __m256i lane[4];
+    uint64_t word[4];
+    UNROLL for (int l = 0; l < 4; l++) lane[l] = _mm256_setzero_si256();
+    int64_t i = 0;
+    for (; i + 128 <= bytes; i += 128)
+        UNROLL for (int l = 0; l < 4; l++) {
+            if (l & 1) PREFETCH(p + i + 32 * l);
+            lane[l] = _mm256_add_epi64(lane[l], _mm256_loadu_si256((const __m256i *)(p + i + 32 * l)));
+        }
+    _mm256_storeu_si256((__m256i *)word, _mm256_add_epi64(_mm256_add_epi64(lane[0], lane[1]), _mm256_add_epi64(lane[2], lane[3])));
+    return word[0] + word[1] + word[2] + word[3] + sum_words(p + i, bytes - i);
+}
+
+T_AVX512 static uint64_t sum_words_avx512(const uint8_t *p, int64_t bytes) {
+    __m512i lane[4];
+    UNROLL for (int l = 0; l < 4; l++) lane[l] = _mm512_setzero_si512();
+    int64_t i = 0;
+    for (; i + 256 <= bytes; i += 256)
+        UNROLL for (int l = 0; l < 4; l++) {
+            PREFETCH(p + i + 64 * l);
+            lane[l] = _mm512_add_epi64(lane[l], _mm512_loadu_si512(p + i + 64 * l));
+        }
+    const __m512i sum = _mm512_add_epi64(_mm512_add_epi64(lane[0], lane[1]), _mm512_add_epi64(lane[2], lane[3]));
+    return (uint64_t)_mm512_reduce_add_epi64(sum) + sum_words(p + i, bytes - i);
+}
+#endif
+
+static uint64_t (*sum_function(void))(const uint8_t *, int64_t) {
+#if defined(HK_X86)
+    if (supported(AVX512)) return sum_words_avx512;
+    if (supported(AVX2)) return sum_words_avx2;
+#endif
+    return sum_words;
+}
+
 static void work_stream(void *context, int64_t first, int64_t last) {
     struct stream *s = context;
     const int64_t from = first * s->piece, to = last * s->piece < s->bytes ? last * s->piece : s->bytes;
-    atomic_fetch_add_explicit(&s->sum, sum_words(s->src + from, to - from), memory_order_relaxed);
+    atomic_fetch_add_explicit(&s->sum, s->add(s->src + from, to - from), memory_order_relaxed);
 }
 
 static void work_copy(void *context, int64_t first, int64_t last) {
@@ -739,7 +896,7 @@ static void work_copy(void *context, int64_t first, int64_t last) {
 int hk_stream_read(const uint8_t *p, int64_t bytes, int threads, uint64_t *sum) {
     if (!p || !sum || bytes < 1) return HK_SHAPE;
     if (threads < 1 || threads > MAX_THREADS) return HK_THREADS;
-    struct stream s = {.src = p, .bytes = bytes, .piece = 64 << 10};
+    struct stream s = {.src = p, .bytes = bytes, .piece = 64 << 10, .add = sum_function()};
     run_parallel(work_stream, &s, (bytes + s.piece - 1) / s.piece, 1, threads);
     *sum = atomic_load(&s.sum);
     return HK_OK;
