@@ -48,6 +48,7 @@ def compare(
     time_limit: Annotated[str, typer.Option(help="Begin no round that would end after this much time.")] = "20m",
     benchmark: Annotated[list[str] | None, typer.Option(help="Regular expression of benchmarks; repeatable.")] = None,
     controls: Annotated[str, typer.Option(help="Regular expression of control arms.")] = CONTROL_NAMES,
+    attribute: Annotated[list[str] | None, typer.Option(help="NAME=VALUE for every benchmark, as of asv run.")] = None,
     config: Annotated[Path, typer.Option(help="Configuration of the asv project.")] = Path("asv.conf.json"),
     keep: Annotated[Path | None, typer.Option(help="Folder for every round's raw samples; resumed from.")] = None,
     join: Annotated[list[Path] | None, typer.Option(help="Judge the rounds kept in these folders together.")] = None,
@@ -83,7 +84,8 @@ def compare(
         elif join:
             result = _joined(join, given, results)
         else:
-            result = _measured(given, rounds, time_limit, benchmark or [], controls, config, keep, calibrate)
+            only = {"benchmark": benchmark or (), "controls": controls, "attributes": _attributes(attribute or [])}
+            result = _measured(given, rounds, time_limit, only, config, keep, calibrate)
     except NothingMeasured as nothing:
         if output is not None and format == "markdown":
             files.replace(output, telling.nothing_measured(str(nothing)).encode())
@@ -103,8 +105,7 @@ def _measured(
     sides: list[str],
     rounds: str,
     time_limit: str,
-    benchmark: list[str],
-    controls: str,
+    only: dict[str, Any],
     config: Path,
     keep: Path | None,
     calibrate: str | None,
@@ -125,9 +126,7 @@ def _measured(
     seconds = parse_seconds(time_limit, "--time-limit")
     with (
         ProgressLine("compare") as line,
-        measuring.AsvLaboratory(
-            config, *sides, benchmark=benchmark, controls=controls, progress=_progress(line)
-        ) as laboratory,
+        measuring.AsvLaboratory(config, *sides, **only, progress=_progress(line)) as laboratory,
     ):
         noise = calibrations.load(laboratory.results, laboratory.machine, laboratory.plan["environment"])
         stop = verdict.Settled(noise) if count is None else None
@@ -144,7 +143,7 @@ def _measured(
         frame,
         base=sides[0],
         head=sides[1],
-        looks=stop.looks if stop is not None else (),
+        looks=verdict.LOOKS if kept.sequential else (),
         noise=noise,
         untouched=laboratory.untouched,
         touched=laboratory.touched,
@@ -177,7 +176,16 @@ def _joined(folders: list[Path], sides: list[str], results: Path | None) -> Comp
     samples, plans = importers.kept(folders)
     plan = plans[0]
     noise = calibrations.load(results, plan["machine"], plan["environment"]) if results is not None else {}
-    return verdict.judge(importers.frame(samples), base=plan["base"][:8], head=plan["head"][:8], noise=noise)
+    return verdict.judge(
+        importers.frame(samples),
+        base=plan["base"][:8],
+        head=plan["head"][:8],
+        looks=verdict.LOOKS if any(plan["sequential"] for plan in plans) else (),
+        noise=noise,
+        untouched=plan["untouched"],
+        unselected=tuple(plan["unselected"]),
+        facts=plan["facts"],
+    )
 
 
 def _imported(
@@ -204,6 +212,21 @@ def _imported(
         importers.frame([*left.samples, *right.samples]), base=str(base[0]), head=str(head[0]), harness=right.intervals,
         trust_harness=own_intervals, incomparable=why, warnings=(*left.warnings, *right.warnings), facts=facts,
     )  # fmt: skip
+
+
+def _attributes(words: list[str]) -> dict[str, object]:
+    from ast import literal_eval
+
+    made: dict[str, object] = {}
+    for word in words:
+        name, sign, value = word.partition("=")
+        if not (name.isidentifier() and sign):
+            raise BadInput(f"--attribute: {word!r} is not NAME=VALUE; write for example repeat=3")
+        try:
+            made[name] = literal_eval(value)
+        except (ValueError, SyntaxError):
+            made[name] = value
+    return made
 
 
 def _rounds(text: str) -> int | None:

@@ -93,7 +93,9 @@ def read(
 
 
 def kept(folders: Sequence[Path]) -> tuple[list[Sampled], list[dict[str, Any]]]:
-    """The rounds in each of `folders`, and each folder's plan.json. A folder is one run: one sitting of a machine.
+    """The rounds in each of `folders`, and each folder's plan.json with the host's facts of its first round.
+
+    A folder is one run: one sitting of a machine.
 
     BadInput for a folder without rounds, a file that cannot be read, or folders that compared other commits.
     """
@@ -101,13 +103,16 @@ def kept(folders: Sequence[Path]) -> tuple[list[Sampled], list[dict[str, Any]]]:
     plans: list[dict[str, Any]] = []
     names = {f.name for f in fields(Sampled)}
     for number, folder in enumerate(folders, 1):
-        plan = _json(folder / "plan.json", "a folder that `compare --keep` wrote")
+        plan = {"sequential": False, "untouched": False, "unselected": [], "facts": {}}
+        plan |= _json(folder / "plan.json", "a folder that `compare --keep` wrote")
         rounds = sorted(folder.glob("round-*.json"))
         if not rounds:
             raise BadInput(f"{folder}: holds no finished round (round-*.json); nothing to judge")
         plans.append(plan)
         for path in rounds:
-            for row in _json(path, "a round that `compare --keep` wrote").get("rows", []):
+            stored = _json(path, "a round that `compare --keep` wrote")
+            plan["facts"] = plan["facts"] or stored.get("facts", {})
+            for row in stored.get("rows", []):
                 known = {key: value for key, value in row.items() if key in names}
                 known["samples"] = tuple(value for value in known.get("samples", ()) if value is not None)
                 known["run"] = f"{number:03d}" if len(folders) > 1 else ""

@@ -80,6 +80,7 @@ class Kept:
     samples: tuple[Sampled, ...]
     rounds: int
     resumed: int = 0  # rounds that were there already
+    sequential: bool = False  # somebody looked before the end: now, or in a run that this one resumed
     interrupted: bool = False
     out_of_time: bool = False
     warnings: tuple[str, ...] = ()
@@ -104,7 +105,7 @@ def measure(
     """
     if (rounds is None) == (stop is None):
         raise BadInput("rounds: give a number of rounds or a stopping rule, not both and not neither")
-    samples, done = _resume(keep, laboratory.plan)
+    samples, done, sequential = _resume(keep, laboratory.plan, stop is not None)
     resumed, interrupted, out_of_time = done, False, False
     unsettled: list[str] = []
     started, longest = clock(), 0.0
@@ -128,7 +129,7 @@ def measure(
         longest = max(longest, clock() - began)
         _write_round(keep, done, rows, clock() - began)
         samples.extend(rows)
-    return Kept(keep, laboratory.plan, tuple(samples), done, resumed, interrupted, out_of_time, (), facts)
+    return Kept(keep, laboratory.plan, tuple(samples), done, resumed, sequential, interrupted, out_of_time, (), facts)
 
 
 def _alive(cells: Sequence[Cell], samples: Sequence[Sampled]) -> list[Cell]:
@@ -163,8 +164,11 @@ def _write_round(keep: Path, number: int, rows: Sequence[Sampled], seconds: floa
     files.replace(keep / f"round-{number:03d}.json", (json.dumps(data, allow_nan=False) + "\n").encode())
 
 
-def _resume(keep: Path, plan: dict[str, Any]) -> tuple[list[Sampled], int]:
-    """Samples and number of the rounds already in `keep`; writes the plan there when it is new."""
+def _resume(keep: Path, plan: dict[str, Any], sequential: bool) -> tuple[list[Sampled], int, bool]:
+    """Samples and number of the rounds already in `keep`, and whether any run there stopped by what it saw.
+
+    Writes the plan there when it is new.
+    """
     keep.mkdir(parents=True, exist_ok=True)
     path = keep / "plan.json"
     identity = plain(plan)
@@ -180,13 +184,15 @@ def _resume(keep: Path, plan: dict[str, Any]) -> tuple[list[Sampled], int]:
                 "give another folder, or remove that one"
             )
     else:
-        told = identity | {"schema": SCHEMA, "created": datetime.now(UTC).isoformat(timespec="seconds")}
+        known = identity | {"schema": SCHEMA, "created": datetime.now(UTC).isoformat(timespec="seconds")}
+    told = known | {"sequential": sequential or bool(known.get("sequential"))}
+    if not path.exists() or told != known:
         files.replace(path, (json.dumps(told, allow_nan=False, indent=1) + "\n").encode())
     samples: list[Sampled] = []
     for done in itertools.count(1):
         round_file = keep / f"round-{done:03d}.json"
         if not round_file.exists():
-            return samples, done - 1
+            return samples, done - 1, told["sequential"]
         try:
             rows = json.loads(round_file.read_text(encoding="utf-8"))["rows"]
             samples += [Sampled(**{**row, "samples": tuple(row["samples"])}) for row in rows]
@@ -285,6 +291,8 @@ class AsvLaboratory:
             "machine": self.machine,
             "environment": self._envs["head"].name,
             "attributes": self._attributes,
+            "untouched": self.untouched,
+            "unselected": self.unselected,
             "cells": [[cell.benchmark, cell.cell, *self._versions(cell)] for cell in self.cells],
         }
 

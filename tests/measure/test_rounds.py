@@ -91,6 +91,15 @@ def test_rounds_of_another_comparison_are_never_mixed_in(tmp_path):
     assert sorted(path.read_text() for path in tmp_path.iterdir()) == before
 
 
+def test_a_look_before_the_end_is_remembered(tmp_path):
+    """Rounds that a stopping rule once ended count as looked at, however many are asked for later."""
+    assert rounds.measure(Instant(), tmp_path / "a", rounds=2).sequential is False
+    assert rounds.measure(Instant(), tmp_path / "b", stop=After(2)).sequential is True
+    assert rounds.measure(Instant(), tmp_path / "b", rounds=3).sequential is True
+    assert rounds.measure(Instant(), tmp_path / "a", stop=After(4)).sequential is True
+    assert json.loads((tmp_path / "a" / "plan.json").read_text())["sequential"] is True
+
+
 def test_interrupting_keeps_the_finished_rounds(tmp_path):
     """Ctrl-C in the third round leaves two whole ones, judged as such, and a folder that can be resumed."""
 
