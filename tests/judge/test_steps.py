@@ -248,3 +248,12 @@ def test_nothing_to_find(kedro):
 
     assert found.empty
     assert {"row", "machine", "ratio_low", "confirmed"} <= set(found.columns)
+
+
+@pytest.mark.parametrize("points", [4, 5, 6, 8, 12])
+def test_level_that_returns(points):
+    """A level that returns after a few points gives two steps, however short all three stretches are."""
+    for seed in range(10):
+        values = noise(seed, 3 * points, 0.01)
+        values[points : 2 * points] *= 0.6
+        assert [one.index for one in steps.find(values)] == [points, 2 * points]
