@@ -23,6 +23,10 @@ POISON = 0xFF
 """Byte that an output is filled with before a batch: a float16 of such bytes is NaN, which no right product is."""
 
 
+UNASKED_SHARED_BYTES = 48 * 1024
+"""Dynamic shared memory that a kernel may have without asking for more (CUDA C++ Programming Guide)."""
+
+
 class Product(Closing):
     """y = W x with x and y in device memory, for the weights of `placed`: whole, or some rows of them at a time.
 
@@ -49,6 +53,10 @@ class Product(Closing):
         self._buffers: list[DeviceBuffer] = []
         try:
             self._kernel: Any = device.kernels.function("gemv_int4.cu", self.launch.kernel, "PPPPPii")
+            if self.launch.shared_bytes > UNASKED_SHARED_BYTES:
+                with cuda_driver.failing(f"gemv: asking for {self.launch.shared_bytes} bytes of shared memory"):
+                    attribute = cuda.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
+                    self._kernel.set_attribute(attribute, self.launch.shared_bytes)
             self._x, self._y = pointers
             if half is not None:
                 self._x, self._y = self._take(half.nbytes).pointer, self._take(2 * placed.n).pointer
