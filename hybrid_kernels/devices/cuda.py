@@ -229,6 +229,8 @@ class CudaDevice(Device):
             context.push()
         self._context = context
         self.shape = launch.DeviceShape(self.multiprocessors, self.cache_bytes, self.compute_capability)
+        usual = launch.gemv(variant, n=5120, k=5120, block=32, has_zero_points=True, shape=self.shape)
+        self.request_bytes = usual.request_bytes
         atexit.register(self.close)
         try:
             self.kernels = cuda_kernels.Kernels(self.compute_capability)
@@ -328,14 +330,16 @@ class CudaDevice(Device):
             raise BadInput("placed: give weights that this device placed and that are not closed")
         return placed
 
-    def time_batch(self, steps: Sequence[Callable[[], None]], operations: int) -> tuple[float, float]:
+    def time_batch(
+        self, steps: Sequence[Callable[[], None]], operations: int, most: int = GATE_OPERATIONS
+    ) -> tuple[float, float]:
         """Seconds on the device's clock for all `steps`, and the host's seconds to enqueue them.
 
-        Each step puts `operations` entries on the stream. A gate holds the stream until all of them are enqueued (or as
-        many as its queue surely holds), and the batch counts only if the device had not begun before.
+        Each step puts `operations` entries on the stream. A gate holds the stream until all of them are enqueued (or
+        `most`, as many as its queue surely holds), and the batch counts only if the device had not begun before.
         """
         for _ in range(GATE_TRIES):
-            result = self._try_batch(steps, operations)
+            result = self._try_batch(steps, operations, most)
             if result is not None:
                 return result
         raise ConditionNotMet(
@@ -343,7 +347,7 @@ class CudaDevice(Device):
             "free the processor, or ask for fewer passes"
         )
 
-    def _try_batch(self, steps: Sequence[Callable[[], None]], operations: int) -> tuple[float, float] | None:
+    def _try_batch(self, steps: Sequence[Callable[[], None]], operations: int, most: int) -> tuple[float, float] | None:
         self._ticket += 1
         waiting, held = 0, True
         with cuda_driver.failing("timing a batch"):
@@ -356,7 +360,7 @@ class CudaDevice(Device):
                 valid = True
                 for step in steps:
                     waiting += operations
-                    if held and waiting > GATE_OPERATIONS:
+                    if held and waiting > most:
                         valid, held = not self._start.query(), False
                         self._gate[0] = self._ticket
                     step()
