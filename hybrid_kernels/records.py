@@ -239,6 +239,19 @@ class Walk:
     warnings: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Placement:
+    """A kernel on its tier's curve of request widths: what it gets, what its width allows, what the best width gets."""
+
+    tier: str  # resident or in_place
+    variant: str | None
+    request_bytes: int  # neighbouring bytes that one request of the kernel covers
+    gbs: float  # the kernel, packed bytes
+    curve_gbs: float  # a plain read with requests of this width
+    best_request_bytes: int
+    best_gbs: float  # a plain read with the best width
+
+
 def plain(value: Any) -> Any:
     """`value` as plain JSON data: records become objects, numpy scalars numbers, NaN and infinities null."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,12 +25,14 @@ def probe(
     scratch: Annotated[Path | None, typer.Option(help="Folder on a disk for the CPU device's next tier.")] = None,
     json: Annotated[Path | None, typer.Option(help="Also write facts and rows to this file.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Also draw the sweep: .png, .svg or .html.")] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Also say why in-place reads fall short (GPU).")] = False,
 ) -> None:
     """Measure this machine: resident and in-place reads of a real int4 GEMV beside the plain copy."""
     from dataclasses import replace
 
     from hybrid_kernels import files
     from hybrid_kernels.devices import open_device
+    from hybrid_kernels.measure import accesses
     from hybrid_kernels.measure import facts as facts_of
     from hybrid_kernels.measure import sweep as sweeping
     from hybrid_kernels.records import document
@@ -44,6 +46,8 @@ def probe(
     interrupted = False
     with open_device(device, scratch=scratch, threads=threads) as opened:
         sweeping.check(opened, wanted, k=k, block=32, reps=reps)
+        if explain:
+            accesses.check(opened)
         load = facts_of.host_facts()["load_average"]  # before our own work adds to it
         with ProgressLine("probe") as progress:
             try:
@@ -51,6 +55,7 @@ def probe(
             except KeyboardInterrupt:
                 interrupted = True
                 frame = sweeping.frame(opened.name, sweeping.mark_disorder(rows))
+            found = accesses.explain(opened, k=k, progress=progress) if explain and not interrupted else None
         facts = replace(facts_of.under_load(opened), load_average=load)
     for line in tables.facts_lines(facts):
         out.print(line, markup=False)
@@ -59,9 +64,18 @@ def probe(
     out.print("GB/s of packed bytes: median [95 % interval of the median], n samples each.\n", markup=False)
     for line in tables.sweep_words(frame, facts):
         out.print(f"- {line}", markup=False)
+    more: dict[str, Any] = {"complete": not interrupted}
+    if found is not None:
+        from hybrid_kernels.report.accesses import accesses_table, placement_words
+
+        out.print()
+        out.print(accesses_table(found.table))
+        for line in placement_words(found.placements):
+            out.print(f"- {line}", markup=False)
+        more |= {"accesses": found.table.to_dict("records"), "placements": found.placements}
     if json is not None:
         records = sweeping.with_units(frame)
-        files.replace(json, as_json(document(facts, records, complete=not interrupted)))
+        files.replace(json, as_json(document(facts, records, **more)))
     if plot is not None and not frame.empty:
         from hybrid_kernels.report import charts
 

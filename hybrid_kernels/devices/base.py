@@ -112,6 +112,7 @@ class Device(Closing):
     strategies: tuple[str, ...]  # how a pass can get its weights here
     baselines: tuple[str, ...]  # copies without a kernel; the first is always `copy`, out of the next tier
     forms: tuple[str, ...] = ("eager",)
+    request_bytes: int | None = None  # of weights that one request of its GEMV covers; None: no access patterns here
     pci_bus_id: str | None = None  # of a device behind a PCIe link, by which its link and clocks can be read
 
     @abstractmethod
