@@ -21,9 +21,14 @@ if TYPE_CHECKING:
 
 RING = 3
 """Tiles in the ring: one that the kernel reads, one that the copy engine fills, one in hand so that neither waits."""
-MOST_TILE_BYTES, LEAST_TILE_BYTES = 4 * MIB, MIB
-TILES = 12
-"""A matrix is cut into about so many tiles, between the two bounds: nothing overlaps the last tile's product."""
+MOST_TILE_BYTES, LEAST_TILE_BYTES = 8 * MIB, 4 * MIB
+TILES = 8
+"""A matrix is cut into about so many tiles, between the two bounds.
+
+Measured on an H200 (docs/method.md, "Staged reads"): starting a copy costs about 3 us whatever its size, so small tiles
+lose; the first tile's copy and the last tile's product overlap nothing, so a few tiles must remain; and 8 MiB a slot
+keep the ring at 24 MiB. A fourth slot brought nothing, nor did a second stream to copy on.
+"""
 
 
 def tile_rows(placed: CudaPlaced, tile_bytes: int | None) -> int:

