@@ -63,12 +63,12 @@ _SCORES = (2.75, 3.19, 3.36, 3.98, 4.3, 4.55, 4.85, 5.05, 5.2)
 
 
 def false_rate(n: int) -> float:
-    """Probability that a series of `n` points of pure noise shows a step: 1 in 2,000 from 200 points on.
+    """Probability that a series of `n` points of pure noise shows a step: 3 in 10,000 from 200 points on.
 
-    Shorter series are allowed more, at most 6.5 in 1,000 at fifteen points and fewer: at 1 in 2,000 nothing could be
-    found in them. As points are added, a step that chance made loses its support and is withdrawn.
+    Shorter series are allowed more, up to 6.5 in 1,000 at 25 points and fewer, as hardly anything could be found in
+    them otherwise. As points are added, a step that chance made loses its support and is withdrawn.
     """
-    return max(0.0005, min(0.0065, 0.1 / n))
+    return max(0.0003, min(0.0065, 0.0003 * (200 / max(n, 1)) ** 1.5))
 
 
 def critical(n: int) -> float:
