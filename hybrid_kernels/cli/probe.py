@@ -83,6 +83,9 @@ def probe(
     if interrupted:
         kept = f", kept in {json}" if json is not None else ""
         fail(f"interrupted: {len({row.n for row in rows})} of {len(wanted)} sizes finished{kept}", 130)
+    for row in rows:
+        if row.reason is not None:
+            fail(f"{row.strategy} was not measured at N = {row.n}: {row.reason}", 1)
     if any(row.outputs_identical is False for row in rows):
         fail("outputs differ between strategies: these numbers are not to be used", 1)
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from hybrid_kernels.devices.base import Arm, Device
-from hybrid_kernels.errors import BadInput, ConditionNotMet
+from hybrid_kernels.devices.base import Arm, Device, Placed
+from hybrid_kernels.errors import BadInput, ConditionNotMet, DeviceFailure
 from hybrid_kernels.layout import reference
 from hybrid_kernels.layout.weights import BLOCKS, Int4Weights
 from hybrid_kernels.measure import facts, sampling
@@ -170,14 +170,19 @@ def _measure_size(
     copies = {strategy: cold_copies(device, weights.packed_bytes, strategy) for strategy in device.strategies}
     cold = {strategy: count >= device.cold_copies(weights.packed_bytes, strategy) for strategy, count in copies.items()}
     with ExitStack() as stack:
-        placed = {
-            strategy: stack.enter_context(device.place(weights, strategy, copies=copies[strategy]))
-            for strategy in device.strategies
-        }
+        placed: dict[str, Placed] = {}
+        refused: dict[str, DeviceFailure] = {}
+        for strategy in device.strategies:
+            try:
+                placed[strategy] = stack.enter_context(device.place(weights, strategy, copies=copies[strategy]))
+            except DeviceFailure as error:
+                if strategy == "resident":  # what every other output is held against
+                    raise
+                refused[strategy] = error  # kept on its rows; nothing else is measured under its name
         reads = [stack.enter_context(device.read_arm(p, x, form)) for p in placed.values() for form in forms]
-        tier = placed["in_place"]
-        others = [stack.enter_context(device.baseline_arm(tier, kind)) for kind in device.baselines]
-        others += [stack.enter_context(device.stream_arm(placed[s])) for s in ("resident", "in_place")]
+        tier = placed.get("in_place")
+        others = [stack.enter_context(device.baseline_arm(tier, kind)) for kind in device.baselines if tier]
+        others += [stack.enter_context(device.stream_arm(placed[s])) for s in ("resident", "in_place") if s in placed]
         truth = device.gemv(placed["resident"], x)
         verify(weights, x, truth)
         del weights
@@ -191,6 +196,15 @@ def _measure_size(
             _reading(arm, samples, same, n=n, k=k, block=block, cold=cold[_source(arm.label)])
             for arm, samples, same in zip(arms, taken, identical, strict=True)
         ]
+        for strategy, failure in refused.items():
+            lost = [(strategy, form) for form in forms]
+            if strategy == "in_place":
+                lost += [(label, "eager") for label in (*device.baselines, "stream_in_place")]
+            whole = (reads[0].pass_bytes, reads[0].total_bytes)
+            rows += [
+                _unmeasured(label, form, failure, whole, n=n, k=k, block=block, copies=copies[strategy])
+                for label, form in lost
+            ]
     for text in facts.warnings(seen.fields()) if seen else ():
         rows = [_warn(row, text) for row in rows]
     return _mark_implausible(device, rows)
@@ -214,6 +228,17 @@ def _reading(
         samples=len(samples.seconds), seconds=samples.median, seconds_low=low, seconds_high=high,
         seconds_best=samples.best, variant=arm.variant, outputs_identical=identical, device_bytes=arm.device_bytes,
         captures=arm.captures, fallbacks=arm.fallbacks, dispatch_seconds=arm.dispatch_seconds, warnings=tuple(warnings),
+    )  # fmt: skip
+
+
+def _unmeasured(
+    label: str, form: str, error: DeviceFailure, whole: tuple[int, int], *, n: int, k: int, block: int, copies: int
+) -> Reading:
+    """The row of an arm that a failure took away: no number, and the vendor's name for why."""
+    return Reading(
+        strategy=label, form=form, n=n, k=k, block=block, packed_bytes=whole[0], total_bytes=whole[1], copies=copies,
+        cold=True, samples=0, seconds=math.nan, seconds_low=math.nan, seconds_high=math.nan, seconds_best=math.nan,
+        reason=f"{error.code}: {error}" if error.code else str(error),
     )  # fmt: skip
 
 

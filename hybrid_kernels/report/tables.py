@@ -80,7 +80,8 @@ def sweep_table(frame: pd.DataFrame) -> Table:
     columns = ["packed MiB", "N", *(["form"] if len(forms) > 1 else []), "resident GB/s", "in place GB/s"]
     columns += ["staged GB/s"] if staged else []
     columns += ["resident / in place", "copy GB/s", "in place / copy", "n", "outputs"]
-    columns += ["notes"] if frame["warnings"].map(bool).any() or not frame["cold"].all() else []
+    noted = frame["warnings"].map(bool).any() or frame["reason"].notna().any() or not frame["cold"].all()
+    columns += ["notes"] if noted else []
     readings = _records(frame)
     rows = []
     for n in dict.fromkeys(row["n"] for row in readings):
@@ -94,11 +95,11 @@ def sweep_table(frame: pd.DataFrame) -> Table:
                 continue
             copy = arms["copy"]
             resident, in_place = arms["resident"]["gbs"], arms["in_place"]["gbs"]
-            identical = all(arms[name]["outputs_identical"] for name in _READS if name in arms)
+            compared = [arms[name]["outputs_identical"] for name in _READS if name in arms and not arms[name]["reason"]]
             cells = [f"{arms['resident']['packed_mib']:.4g}", f"{n:,}", *([form] if len(forms) > 1 else [])]
             cells += [_with_interval(arms[name]) for name in _READS if name in arms]
             cells += [significant(resident / in_place), _with_interval(copy), significant(in_place / copy["gbs"])]
-            cells += [str(copy["samples"]), "identical" if identical else "DIFFER"]
+            cells += [str(copy["samples"]), "identical" if all(compared) else "DIFFER"]
             if "notes" in columns:
                 cells.append(_notes(arms))
             rows.append(cells)
@@ -106,7 +107,10 @@ def sweep_table(frame: pd.DataFrame) -> Table:
 
 
 def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
+    rows: list[dict[str, Any]] = [{str(name): v for name, v in row.items()} for row in frame.to_dict("records")]
+    for row in rows:  # in a column of text, pandas keeps what is missing as NaN
+        row["reason"] = row["reason"] if isinstance(row.get("reason"), str) else None
+    return rows
 
 
 _READS = ("resident", "in_place", "staged")
@@ -120,13 +124,14 @@ def _notes(arms: Mapping[str, Mapping[str, Any]]) -> str:
     notes = [] if arms["resident"]["cold"] else ["resident cached"]
     for name, row in arms.items():
         notes += [f"{name.replace('_', ' ')} {warning}" for warning in row["warnings"]]
+        notes += [f"{name.replace('_', ' ')}: {row['reason'].partition(':')[0]}"] if row["reason"] else []
     return "; ".join(dict.fromkeys(notes))
 
 
 def sweep_words(frame: pd.DataFrame, facts: Facts) -> list[str]:
     """What a reader should take from the table, in sentences: the bound, the cached rows, the number to size with."""
     lines = []
-    readings = _records(frame)
+    readings = [row for row in _records(frame) if not row["reason"]]
     copies = {row["n"]: row for row in readings if row["strategy"] == "copy"}
     reads = [row for row in readings if row["strategy"] == "in_place" and row["cold"]]
     if not copies or not reads:

@@ -7,6 +7,10 @@ from hybrid_kernels.devices.base import Access
 from hybrid_kernels.devices.cuda import CudaDevice
 from hybrid_kernels.errors import BadInput, ConditionNotMet, DeviceFailure
 from hybrid_kernels.layout.weights import Int4Weights
+from hybrid_kernels.measure import sampling
+from hybrid_kernels.measure.sweep import sweep, with_units
+from hybrid_kernels.records import plain
+from hybrid_kernels.report.tables import console, sweep_table
 
 
 @pytest.fixture
@@ -232,3 +236,25 @@ def test_float32_scales_that_float16_cannot_hold_are_refused(device, weights):
     exact[0, 0] = 0.1
     with pytest.raises(BadInput, match="scales: float32"):
         device.place(Int4Weights.from_arrays(weights.packed, exact, weights.zero_points), "resident")
+
+
+def test_a_sweep_keeps_a_refused_registration_on_its_rows(gpu, monkeypatch):
+    """Where host memory cannot be registered, the rows hold CUDA's name, not a number."""
+    import fake_cuda
+
+    monkeypatch.setattr(sampling, "RAMP_FLOOR_SECONDS", 0.0)
+    gpu.refuse = lambda address, nbytes: fake_cuda.CUresult.CUDA_ERROR_NOT_PERMITTED
+    with CudaDevice() as device:
+        frame = sweep(device, [0.05], k=512, reps=3)
+
+    lost = frame[frame.reason.notna()]
+    assert set(lost.strategy) == {"in_place", "staged", "copy", "copy_h2d", "copy_d2d", "stream_in_place"}
+    assert lost.reason.str.startswith("CUDA_ERROR_NOT_PERMITTED: ").all()
+    assert lost.gbs.isna().all()
+    assert set(frame[frame.reason.isna()].strategy) == {"resident", "stream_resident"}
+    out = console()
+    with out.capture() as capture:
+        out.print(sweep_table(frame))
+    assert "in place: CUDA_ERROR_NOT_PERMITTED" in capture.get()
+    assert "DIFFER" not in capture.get()
+    assert all(row["seconds"] is None for row in plain(with_units(lost)))
