@@ -208,8 +208,11 @@ def choose(
     if schedule == "overlapped":
         candidates += [s for s in (_spread(tensors, c) for c in list(candidates)) if fits(s)]
     if not candidates:
+        caps = {tensor.packed_bytes for tensor in tensors}
+        need = min(meta + ring * cap + sum(t.packed_bytes for t in tensors if t.packed_bytes > cap) for cap in caps)
         raise BadInput(
-            f"budget: {format_bytes(limit)} holds no plan of {model} ({schedule}, ring of {ring}); give more"
+            f"budget: {format_bytes(limit)} holds no {schedule} plan of {model} with a ring of {ring} buffers; "
+            f"{format_bytes(need)} would"
         )
     best = min(candidates, key=cost)
     (seconds, low, high), each = predict(tensors, best, costs, schedule, ring)

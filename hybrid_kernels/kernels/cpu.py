@@ -153,7 +153,7 @@ def _length(name: str, array: npt.NDArray[Any]) -> int:
     """Size of the first axis, 1 or more."""
     if not isinstance(array, np.ndarray) or array.ndim == 0 or array.size == 0:
         raise BadInput(f"{name}: must be a numpy array that is not empty")
-    return array.shape[0]
+    return int(array.shape[0])
 
 
 def _check(name: str, array: npt.NDArray[Any], dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import zlib
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +22,8 @@ from hybrid_kernels.records import Tensor, Walk
 from hybrid_kernels.units import GB, format_bytes
 
 REPS = 11
+MAKERS = 8
+"""Threads at most that make random weights while others are placed."""
 GAIN_SPREAD = math.sqrt(42.5 * 7 / 3 * 2.0**-16)
 """Standard deviation of a random weight: codes and zero points uniform on 0..15 (variance 2 x 255/12 = 42.5) times a
 scale whose square averages 7/3 x 2^-16 (uniform from 2^-8 to 2^-7)."""
@@ -62,16 +67,27 @@ class Tensors(Closing):
         """Every tensor where its strategy reads it."""
         if len(strategies) != len(self.tensors):
             raise BadInput(f"plan: {len(strategies)} tensors, the model has {len(self.tensors)}; make a plan for it")
-        out = []
-        for index, strategy in enumerate(strategies):
-            key = (index, strategy)
-            if key not in self._placed:
-                weights = weights_of(self.tensors[index], self.block, self.seed)
-                self._placed[key] = self.device.place(weights, strategy)
-            out.append(self._placed[key])
+        wanted = list(enumerate(strategies))
+        missing = [key for key in wanted if key not in self._placed]
+        for done, (key, weights) in enumerate(self._made(missing), start=1):
+            self._placed[key] = self.device.place(weights, key[1])
             if progress is not None:
-                progress(index + 1, len(strategies), "placing weights")
-        return out
+                progress(done, len(missing), "placing weights")
+        return [self._placed[key] for key in wanted]
+
+    def _made(self, keys: Sequence[tuple[int, str]]) -> Iterator[tuple[tuple[int, str], Int4Weights]]:
+        """The weights of `keys`, made a few ahead by other threads while the caller places them."""
+        workers = min(MAKERS, len(os.sched_getaffinity(0)))
+        with ThreadPoolExecutor(workers) as pool:
+            ahead: deque[tuple[tuple[int, str], Future[Int4Weights]]] = deque()
+            for key in keys:
+                ahead.append((key, pool.submit(weights_of, self.tensors[key[0]], self.block, self.seed)))
+                if len(ahead) > workers:
+                    first, made = ahead.popleft()
+                    yield first, made.result()
+            while ahead:
+                first, made = ahead.popleft()
+                yield first, made.result()
 
     def drop(self, strategy: str) -> None:
         """Give back everything placed for `strategy`."""

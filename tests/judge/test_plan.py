@@ -169,6 +169,14 @@ def test_files_that_are_no_plan_are_named(tmp_path: Path, text: str, says: str) 
         plan.read(tmp_path / "absent.json")
 
 
+def test_a_budget_that_holds_no_ring_says_what_would_do() -> None:
+    """1.3 GB holds scales and zero points, but not the ring and what is too large for it; the least is named."""
+    with pytest.raises(BadInput, match=r"holds no overlapped plan.*GiB would"):
+        plan.choose("m", QWEN, COSTS, budget_bytes=int(1.3e9), schedule="overlapped")
+    least = 1.63 * 2**30
+    assert plan.choose("m", QWEN, COSTS, budget_bytes=int(least), schedule="overlapped", marginal=False)
+
+
 def test_bad_budgets_schedules_and_sweeps_are_named() -> None:
     """Too small for metadata, an unknown schedule, a ring of one, a sweep without reads."""
     with pytest.raises(BadInput, match="budget"):
