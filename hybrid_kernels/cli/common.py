@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from hybrid_kernels.errors import BadInput
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.progress import Progress
 
+    from hybrid_kernels.history.store import Skipped
+
 DEVICES = "auto|cpu|cuda"
+Results = Annotated[Path, typer.Option(help="A results folder of asv.")]
 
 
 def check_outputs(json: Path | None, plot: Path | None) -> None:
@@ -36,6 +41,23 @@ def numbers(text: str, option: str) -> list[float]:
         return [float(part) for part in text.split(",")]
     except ValueError:
         raise BadInput(f"{option}: {text!r} is not a list of numbers; write for example 12.5,64") from None
+
+
+def choices(text: str, known: Sequence[str], option: str) -> list[str]:
+    """The comma-separated words of an option. BadInput naming it and what is `known` when one is another word."""
+    chosen = [part.strip() for part in text.split(",")]
+    for part in chosen:
+        if part not in known:
+            raise BadInput(f"{option}: {part!r} is not one of: {', '.join(known)}")
+    return chosen
+
+
+def say_skipped(skipped: Sequence[Skipped]) -> None:
+    """Name every file that could not be read, on standard error."""
+    for one in skipped:
+        print(f"hybrid-kernels: skipped {one.file}: {one.reason}", file=sys.stderr)
+    if skipped:
+        print(f"hybrid-kernels: {len(skipped)} file{'s' * (len(skipped) != 1)} skipped", file=sys.stderr)
 
 
 def as_json(document: Any) -> bytes:

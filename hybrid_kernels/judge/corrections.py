@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import re
 import tomllib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,30 +22,48 @@ from hybrid_kernels.judge import ledger as books
 from hybrid_kernels.judge.ledger import Figure, Ledger, Method, Record
 
 
+@dataclass(frozen=True)
+class Statement:
+    """A value to record and what it rests on. `value` None: the range `low`..`high` alone is stated."""
+
+    value: float | None
+    low: float
+    high: float
+    method: Method
+    kind: str | None = None
+    change: str | None = None  # what the step from the current record was
+    conditions: str | None = None
+    commit: str | None = None
+    evidence: tuple[str, ...] = ()
+
+
 def correct(
     path: Path,
     figure_id: str,
+    stated: Statement,
     *,
-    value: float | None,
-    low: float,
-    high: float,
-    kind: str,
     reason: str,
-    method: Method,
     date: datetime.date,
     machine: str,
-    change: str = "correction",
+    kind: str | None = None,
+    change: str | None = None,
     conditions: str | None = None,
     commit: str | None = None,
     evidence: tuple[str, ...] = (),
     read_from: str | None = None,
 ) -> Record:
-    """Append a record to `figure_id` in the file `path` and return it as read back.
+    """Append a record of what is `stated` to `figure_id` in the file `path` and return it as read back.
 
-    It corrects the record of `machine` that holds now; the first record of a machine corrects none. `read_from` is the
-    text that the caller's decision rests on: when the file has become another since, nothing is written. BadInput, with
-    the file untouched, for an unknown figure or kind, a missing reason, a broken file, or a file that changed.
+    It corrects the record of `machine` that holds now; the first record of a machine corrects none. What is given by
+    name goes before what the statement says. `read_from` is the text that the caller's decision rests on: when the file
+    has become another since, nothing is written. BadInput, with the file untouched, for an unknown figure or kind, a
+    missing reason, a broken file, or a file that changed.
     """
+    value, low, high, method = stated.value, stated.low, stated.high, stated.method
+    kind = kind or stated.kind or method.kind
+    change = change or stated.change or "correction"
+    conditions, commit = conditions or stated.conditions, commit or stated.commit
+    evidence = evidence or stated.evidence
     if not reason.strip():
         raise BadInput("--reason: a correction without a reason is not recorded; say why the number changed")
     if kind not in books.KINDS:

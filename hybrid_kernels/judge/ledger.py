@@ -636,14 +636,28 @@ def row(figure: Figure, record: Record) -> dict[str, Any]:
     }
 
 
+def figure_row(figure: Figure) -> dict[str, Any]:
+    """What a figure is, without its records, as a flat row."""
+    return {
+        "id": figure.id,
+        "title": figure.title,
+        "unit": figure.unit,
+        "direction": figure.direction,
+        "sizes": figure.sizes,
+        "methods": list(figure.methods),
+        "params": {name: list(values) for name, values in figure.params.items()},
+        "expression": figure.expression,
+    }
+
+
+def current(ledger: Ledger) -> list[tuple[Figure, Record]]:
+    """Every figure with its current record on every machine."""
+    return [(figure, figure.chain(machine)[-1]) for figure in ledger.figures.values() for machine in figure.machines()]
+
+
 def current_rows(ledger: Ledger) -> list[dict[str, Any]]:
     """The current record of every figure on every machine, as rows."""
-    return [
-        row(figure, record)
-        for figure in ledger.figures.values()
-        for machine in figure.machines()
-        if (record := figure.current(machine)) is not None
-    ]
+    return [row(figure, record) for figure, record in current(ledger)]
 
 
 def closure_row(closure: Closure) -> dict[str, Any]:

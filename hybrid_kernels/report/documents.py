@@ -27,6 +27,7 @@ from markdown_it import MarkdownIt
 from hybrid_kernels import files, units
 from hybrid_kernels.errors import BadInput
 from hybrid_kernels.judge import ledger as books
+from hybrid_kernels.judge.backing import Problem
 from hybrid_kernels.judge.ledger import Figure, Ledger, Record
 
 FIELDS = ("value", "number", "kind", "date", "machine", "method", "conditions", "commit", "reason", "factor")
@@ -293,6 +294,26 @@ def _quotes(text: str, figure: Figure, record: Record) -> Iterator[int]:
     unit = {"x": "[x×]"}.get(figure.unit, re.escape(figure.unit))
     pattern = re.compile(rf"(?<![\d.,]){values}0*[\s\u00a0*_]*{unit}(?![\w/])")
     yield from (match.start() for match in pattern.finditer(text))
+
+
+def ledger_findings(ledger: Ledger, problems: Iterable[Problem]) -> list[Finding]:
+    """What is wrong with figures.toml: what the history contradicts, and cross-checks that do not close."""
+    name = str(ledger.path)
+    found = [Finding(name, problem.line, problem.what, problem.fix) for problem in problems]
+    for closure in ledger.closures():
+        if closure.closes:
+            continue
+        check = closure.check
+        if closure.computed is None or closure.ratio is None:
+            what = f"cross-check {check.id!r} cannot be made: {closure.problem}"
+        else:
+            what = (
+                f"cross-check {check.id!r} does not close: {check.figure} is {units.significant(closure.ratio)} times "
+                f"{check.expression}, allowed is {units.significant(check.factor)}"
+            )
+        fix = "measure the quantities it names again and correct the one that is wrong; do not widen the factor"
+        found.append(Finding(name, check.line, what, fix))
+    return found
 
 
 def documents(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import sys
 from collections.abc import Mapping, Sequence
@@ -37,6 +38,13 @@ def rows_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: S
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     return table
+
+
+def as_text(table: Table) -> str:
+    """A table as plain text, wide enough that nothing is folded, for files and pipes."""
+    held = io.StringIO()
+    Console(width=10_000, file=held, highlight=False).print(table)
+    return "\n".join(line.rstrip() for line in held.getvalue().splitlines()) + "\n"
 
 
 def facts_lines(facts: Facts) -> list[str]:

@@ -19,18 +19,17 @@ SEED = (Path(__file__).parents[2] / "figures.toml").read_text()
 
 def correct(path: Path, figure: str = "cold_path_read_bandwidth", **changed: Any) -> ledger.Record:
     """A valid correction, changed as the test needs."""
+    value = changed.pop("value", 8.25)
+    low, high = changed.pop("low", value), changed.pop("high", value)
+    stated = corrections.Statement(value, low, high, changed.pop("method", ledger.Method(source="a run")))
     given: dict[str, Any] = {
-        "value": 8.25,
-        "low": 8.25,
-        "high": 8.25,
         "kind": "measured",
         "reason": "A wider kernel.",
         "change": "improvement",
-        "method": ledger.Method(source="a run"),
         "date": datetime.date(2026, 9, 1),
         "machine": "rtx4060-laptop-wddm",
     }
-    return corrections.correct(path, figure, **{**given, **changed})
+    return corrections.correct(path, figure, stated, **{**given, **changed})
 
 
 @pytest.fixture

@@ -1,0 +1,208 @@
+"""The history as series: one benchmark cell on one machine in one environment, in commit order, every version of it."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hybrid_kernels.judge import moves, steps
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One value of a series as the results hold it, with what it was measured with."""
+
+    commit: str
+    date: datetime.datetime | None
+    value: float
+    ci_low: float | None
+    ci_high: float | None
+    version: str | None
+    number: int
+    repeat: int
+    file: str
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """Values of one cell in commit order. `order` is the rank of each value's commit; two may share one.
+
+    `params` are the cell's (name, value) pairs; `direction` +1 higher is better, -1 lower, 0 unknown.
+    """
+
+    machine: str
+    env: str
+    benchmark: str
+    cell: str
+    params: Mapping[str, str]
+    unit: str
+    direction: int
+    order: npt.NDArray[np.int64]
+    values: Floats
+    ci_low: Floats
+    ci_high: Floats
+    points: tuple[Point, ...]
+
+    @property
+    def name(self) -> str:
+        """`benchmark (cell)`, for people."""
+        return f"{self.benchmark} ({self.cell})" if self.cell else self.benchmark
+
+    @cached_property
+    def runs(self) -> tuple[Run, ...]:
+        """Stretches of one version. A value whose file names no version goes with its neighbours."""
+        starts, current = [0], None
+        for index, point in enumerate(self.points):
+            if point.version is None:
+                continue
+            if current is not None and point.version != current:
+                starts.append(index)
+            current = point.version
+        ends = [*starts[1:], len(self.points)]
+        return tuple(Run(self, start, end) for start, end in zip(starts, ends, strict=True) if end > start)
+
+    def part(self, start: int, end: int) -> Series:
+        """The values start..end as a series of their own."""
+        return Series(
+            self.machine, self.env, self.benchmark, self.cell, self.params, self.unit, self.direction,
+            self.order[start:end], self.values[start:end], self.ci_low[start:end], self.ci_high[start:end],
+            self.points[start:end],
+        )  # fmt: skip
+
+    def of_version(self, version: str | None) -> Series | None:
+        """The values of one version (None: all of them); None when there are none."""
+        if version is None:
+            return self
+        keep = [index for index, point in enumerate(self.points) if point.version == version]
+        if not keep:
+            return None
+        at = np.array(keep)
+        return Series(
+            self.machine, self.env, self.benchmark, self.cell, self.params, self.unit, self.direction,
+            self.order[at], self.values[at], self.ci_low[at], self.ci_high[at], tuple(self.points[i] for i in keep),
+        )  # fmt: skip
+
+    def fits(self, params: Mapping[str, Sequence[str]]) -> bool:
+        """Whether the cell has every parameter of `params`, with one of the values listed there."""
+        return all(name in self.params and _same(self.params[name], wanted) for name, wanted in params.items())
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """The values start..end of a series, all of one version, and the levels in them."""
+
+    series: Series
+    start: int
+    end: int
+
+    @property
+    def version(self) -> str | None:
+        """The version, None when no file of the stretch names one."""
+        return next((p.version for p in self.series.points[self.start : self.end] if p.version is not None), None)
+
+    @cached_property
+    def levels(self) -> tuple[tuple[int, int], ...]:
+        """(start, end) of each stretch of one level, indices into the series."""
+        s = self.series
+        part = slice(self.start, self.end)
+        found = [step.index for step in steps.find(s.values[part])]
+        # What is too short for a step to be found may still hold one that stands out against its own runs' noise.
+        if not found:
+            found = moves.few(s.values[part], s.ci_low[part], s.ci_high[part])
+        edges = [self.start, *(self.start + index for index in found), self.end]
+        return tuple(itertools.pairwise(edges))
+
+    def level_at(self, order: int, *, before: bool) -> tuple[int, int] | None:
+        """The part of a level that ends with the last value up to `order`, or begins with the first from it on."""
+        ranks = self.series.order[self.start : self.end]
+        if before:
+            index = self.start + int(np.searchsorted(ranks, order, side="right")) - 1
+        else:
+            index = self.start + int(np.searchsorted(ranks, order, side="left"))
+        if not self.start <= index < self.end:
+            return None
+        start, end = next(level for level in self.levels if level[0] <= index < level[1])
+        return (start, index + 1) if before else (index, end)
+
+
+def _same(value: str, wanted: Sequence[str]) -> bool:
+    """Whether `value` is one of `wanted`; numbers are compared as numbers, so 256 is 256.0."""
+    if value in wanted:
+        return True
+    try:
+        number = float(value)
+    except ValueError:
+        return False
+    for other in wanted:
+        try:
+            if float(other) == number:
+                return True
+        except ValueError:
+            continue
+    return False
+
+
+def from_frame(frame: pd.DataFrame) -> list[Series]:
+    """The series of a history frame, in order of first appearance. Cells that failed or were skipped hold no value."""
+    usable = frame[np.isfinite(frame["value"].to_numpy())]
+    found = []
+    keys = ["machine", "env", "benchmark", "cell"]
+    for (machine, env, benchmark, cell), rows in usable.groupby(keys, observed=True, sort=False):
+        columns: dict[str, list[Any]] = {
+            name: rows[name].astype(object).tolist()
+            for name in ("commit", "date", "version", "file", "number", "repeat")
+        }
+        values, low, high = (rows[name].to_numpy(dtype=float) for name in ("value", "ci_low", "ci_high"))
+        points = tuple(
+            Point(
+                commit=columns["commit"][i],
+                date=None if columns["date"][i] != columns["date"][i] else columns["date"][i].to_pydatetime(),
+                value=float(values[i]),
+                ci_low=float(low[i]) if np.isfinite(low[i]) else None,
+                ci_high=float(high[i]) if np.isfinite(high[i]) else None,
+                version=columns["version"][i] if isinstance(columns["version"][i], str) else None,
+                number=int(columns["number"][i]),
+                repeat=int(columns["repeat"][i]),
+                file=columns["file"][i],
+            )
+            for i in range(len(rows))
+        )
+        last = rows.iloc[-1]
+        params = {str(name): str(value) for name, value in last["params"]}
+        order = rows["order"].to_numpy(dtype=np.int64)
+        unit, direction = str(last["unit"]), int(last["direction"])
+        found.append(Series(machine, env, benchmark, cell, params, unit, direction, order, values, low, high, points))
+    return found
+
+
+def matching(
+    series: Iterable[Series],
+    benchmark: str | None,
+    params: Mapping[str, Sequence[str]],
+    machine: str | None = None,
+    env: str | None = None,
+) -> list[Series]:
+    """The series of `benchmark` whose cell fits `params`, on `machine`, in `env` (None: any)."""
+    return [
+        s
+        for s in series
+        if s.benchmark == benchmark and machine in (None, s.machine) and env in (None, s.env) and s.fits(params)
+    ]
+
+
+def named(name: str, patterns: Iterable[str]) -> bool:
+    """Whether one of the regular expressions is found in the benchmark's name."""
+    return any(re.search(pattern, name) for pattern in patterns)
