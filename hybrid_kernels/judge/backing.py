@@ -211,11 +211,10 @@ def _of_record(history: History, figure: Figure, record: Record) -> Iterator[Pro
 def _versions(history: History) -> Iterator[Problem]:
     """Benchmarks whose version was raised without a method in the ledger that says what the new one measures."""
     ledger = history.ledger
-    named = {method.benchmark for method in _all_methods(ledger)}
+    pinned = {method.benchmark for method in ledger.methods.values() if method.version is not None}
     for name, (versions, files) in _seen(history).items():
         for before, version in zip((None, *versions[:-1]), versions, strict=True):
-            raised = before is not None or (name in named and _pinned(ledger, name))
-            if raised and not _declared(ledger, name, version):
+            if (before is not None or (name in pinned and len(versions) == 1)) and not _declared(ledger, name, version):
                 line = _line_of(ledger, name)
                 was = f" from {before!r}" if before is not None else ""
                 what = (
@@ -240,15 +239,6 @@ def _seen(history: History) -> Mapping[str, tuple[list[str], dict[str, str]]]:
             versions.append(version)
             files[version] = file
     return seen
-
-
-def _all_methods(ledger: Ledger) -> list[Method]:
-    of_records = [record.method for figure in ledger.figures.values() for record in figure.records]
-    return [*ledger.methods.values(), *of_records]
-
-
-def _pinned(ledger: Ledger, name: str) -> bool:
-    return any(method.benchmark == name and method.version is not None for method in _all_methods(ledger))
 
 
 def _declared(ledger: Ledger, name: str, version: str) -> bool:

@@ -298,6 +298,8 @@ class _Judge:
         facts = self.facts(s, old[1] - 1, new[0])
         kind, reason, world = self._cause(s, move, arms, facts)
         notes = list(self._sampling(s, old, new))
+        if any(new[0] in run.unconfirmed for run in s.runs):
+            notes.append("unconfirmed: one or two points beside a change of version, which may be outliers")
         if kind in VERDICTS and facts:
             notes.append(f"changed at the same boundary: {_listed(facts)}; not the cause, {_held(arms)}")
         if kind == "environment" and not facts:

@@ -114,16 +114,26 @@ class Run:
         return next((p.version for p in self.series.points[self.start : self.end] if p.version is not None), None)
 
     @cached_property
-    def levels(self) -> tuple[tuple[int, int], ...]:
-        """(start, end) of each stretch of one level, indices into the series."""
+    def _steps(self) -> tuple[tuple[int, bool], ...]:
+        """(first point of a new level, whether enough points confirm it), indices into the series."""
         s = self.series
         part = slice(self.start, self.end)
-        found = [step.index for step in steps.find(s.values[part])]
+        # What stands at the edge of a version will never get more points: a change of version must not hide it.
+        found = [(step.index, step.confirmed) for step in steps.find(s.values[part], ends=len(s.runs) > 1)]
         # What is too short for a step to be found may still hold one that stands out against its own runs' noise.
         if not found:
-            found = moves.few(s.values[part], s.ci_low[part], s.ci_high[part])
-        edges = [self.start, *(self.start + index for index in found), self.end]
-        return tuple(itertools.pairwise(edges))
+            found = [(index, True) for index in moves.few(s.values[part], s.ci_low[part], s.ci_high[part])]
+        return tuple((self.start + index, confirmed) for index, confirmed in found)
+
+    @cached_property
+    def levels(self) -> tuple[tuple[int, int], ...]:
+        """(start, end) of each stretch of one level, indices into the series."""
+        return tuple(itertools.pairwise([self.start, *(index for index, _ in self._steps), self.end]))
+
+    @property
+    def unconfirmed(self) -> frozenset[int]:
+        """First points of levels that one or two points at an edge of this version make: they may be outliers."""
+        return frozenset(index for index, confirmed in self._steps if not confirmed)
 
     def level_at(self, order: int, *, before: bool) -> tuple[int, int] | None:
         """The part of a level that ends with the last value up to `order`, or begins with the first from it on."""

@@ -35,8 +35,8 @@ def main(python: str) -> None:
         config = Path(folder) / "asv.conf.json"
         config.write_text(
             f'{{"version": 1, "project": "hybrid_kernels", "repo": "{ROOT}", "branches": ["HEAD"],'
-            f' "environment_type": "existing", "benchmark_dir": "{ROOT / "benchmarks"}", "results_dir": "{folder}/results",'
-            f' "env_dir": "{folder}/env"}}'
+            f' "environment_type": "existing", "benchmark_dir": "{ROOT / "benchmarks"}", '
+            f'"results_dir": "{folder}/results", "env_dir": "{folder}/env"}}'
         )
         asv = [python, "-m", "asv", "--config", str(config)]
         facts = ["--machine", "laptop", "--os", "Linux", "--arch", "x86_64", "--cpu", "a CPU", "--num_cpu", "2"]
