@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from rich.progress import Progress
 
-    from hybrid_kernels.history.store import Skipped
-
 DEVICES = "auto|cpu|cuda"
 Results = Annotated[Path, typer.Option(help="A results folder of asv.")]
 
@@ -50,14 +48,6 @@ def choices(text: str, known: Sequence[str], option: str) -> list[str]:
         if part not in known:
             raise BadInput(f"{option}: {part!r} is not one of: {', '.join(known)}")
     return chosen
-
-
-def say_skipped(skipped: Sequence[Skipped]) -> None:
-    """Name every file that could not be read, on standard error."""
-    for one in skipped:
-        print(f"hybrid-kernels: skipped {one.file}: {one.reason}", file=sys.stderr)
-    if skipped:
-        print(f"hybrid-kernels: {len(skipped)} file{'s' * (len(skipped) != 1)} skipped", file=sys.stderr)
 
 
 def as_json(document: Any) -> bytes:

@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from hybrid_kernels.cli.app import app
-from hybrid_kernels.cli.common import Results, as_json, choices, say_skipped
+from hybrid_kernels.cli.common import Results, as_json, choices
+from hybrid_kernels.cli.history import tell_skipped
 
 
 @app.command()
@@ -37,7 +38,7 @@ def events(
         files.check_writable(output, "--output")
     history = judged.History(results, file)
     found = [event for event in history.events(benchmark, machine) if event.kind in kinds]
-    say_skipped(history.skipped)
+    tell_skipped(history.skipped, history.stored.notes)
     if not history.series:
         raise NothingMeasured(f"{results}: nothing measured: no result file holds a value")
     if format == "json":

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hybrid_kernels.cli.app import app
-from hybrid_kernels.cli.common import Results, as_json, say_skipped
+from hybrid_kernels.cli.common import Results, as_json
+from hybrid_kernels.cli.history import tell_skipped
 from hybrid_kernels.errors import BadInput
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def figures_check(
     history = None
     if results.is_dir() or any(backing.rests_on_results(record) for _, record in ledger.current(book)):
         history = History(results, book)
-        say_skipped(history.skipped)
+        tell_skipped(history.skipped, history.stored.notes)
     read = documents.documents(paths) if paths else documents.own_documents(book)
     found = documents.ledger_findings(book, backing.problems(history) if history is not None else ())
     found += documents.check(read, book)

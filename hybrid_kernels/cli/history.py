@@ -59,7 +59,7 @@ def history(
         if output is None:
             tables.console().print(table)
         else:
-            files.replace(output, history_tables.as_text(table))
+            files.replace(output, tables.as_text(table).encode())
         return
     if format == "json":
         data = as_json(history_tables.document(loaded))

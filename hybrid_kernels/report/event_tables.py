@@ -7,21 +7,16 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from hybrid_kernels.judge.events import Event
+from hybrid_kernels.report.history_tables import with_unit
 from hybrid_kernels.report.tables import rows_table
-from hybrid_kernels.units import format_bytes, format_seconds, significant
+from hybrid_kernels.units import significant
 
 COLUMNS = ("date", "commit", "machine", "event", "of", "before", "after", "factor", "why")
 
 
 def value_text(value: float | None, unit: str) -> str:
-    """A value in its unit, three significant digits; `-` for none."""
-    if value is None:
-        return "-"
-    if unit == "seconds":
-        return format_seconds(value)
-    if unit == "bytes":
-        return format_bytes(value)
-    return f"{significant(value)} {unit}".strip()
+    """A value with its unit; `-` for none."""
+    return "-" if value is None else with_unit(value, unit)
 
 
 def factor_text(event: Event) -> str:

@@ -6,7 +6,6 @@ import io
 import math
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.table import Table
 
 from hybrid_kernels import records
@@ -39,13 +38,6 @@ def series_table(frame: pd.DataFrame) -> Table:
         rows = [row[:1] + row[2:] for row in rows]
         del columns[1]
     return tables.rows_table(columns, rows, left=("machine", "environment", "benchmark", "parameters", "version", ""))
-
-
-def as_text(table: Table) -> bytes:
-    """The table as plain text, wide."""
-    text = io.StringIO()
-    Console(file=text, width=tables.WIDE).print(table)
-    return text.getvalue().encode()
 
 
 def with_unit(value: float, unit: str) -> str:
