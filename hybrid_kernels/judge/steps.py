@@ -68,7 +68,7 @@ def false_rate(n: int) -> float:
     Shorter series are allowed more, up to 6.5 in 1,000 at 25 points and fewer, as hardly anything could be found in
     them otherwise. As points are added, a step that chance made loses its support and is withdrawn.
     """
-    return max(0.0003, min(0.0065, 0.0003 * float(200 / max(n, 1)) ** 1.5))
+    return float(max(0.0003, min(0.0065, 0.0003 * (200 / max(n, 1)) ** 1.5)))
 
 
 def critical(n: int) -> float:
