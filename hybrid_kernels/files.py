@@ -13,6 +13,13 @@ from pathlib import Path
 from hybrid_kernels.errors import BadInput
 
 
+def cache_folder() -> Path:
+    """The user's folder for what can be made again: $HYBRID_KERNELS_CACHE, else $XDG_CACHE_HOME, else ~/.cache."""
+    if "HYBRID_KERNELS_CACHE" in os.environ:
+        return Path(os.environ["HYBRID_KERNELS_CACHE"])
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hybrid-kernels"
+
+
 def replace(path: str | os.PathLike[str], data: bytes) -> None:
     """Put `data` at `path` in one step; readers see the old bytes or the new ones, never half.
 

@@ -82,3 +82,27 @@ def format_seconds(seconds: float) -> str:
 def format_gbs(value: float) -> str:
     """A bandwidth already in GB/s, three significant digits, no unit (columns carry it)."""
     return significant(value)
+
+
+_BYTE_STEPS = ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"), (1, "B"))
+_SECOND_STEPS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
+
+
+def scale(unit: str, magnitude: float) -> tuple[float, str]:
+    """(divisor, unit to print) for values of about `magnitude` in a unit as asv stores it: seconds, bytes, or its own.
+
+    Only seconds and bytes get a prefix; asv's placeholder `unit` prints as nothing.
+    """
+    steps = {"s": _SECOND_STEPS, "seconds": _SECOND_STEPS, "bytes": _BYTE_STEPS}.get(unit)
+    if steps is None:
+        return 1.0, "" if unit == "unit" else unit
+    for size, text in steps:
+        if abs(magnitude) >= size:
+            return float(size), text
+    return float(steps[-1][0]), steps[-1][1]
+
+
+def format_value(value: float, unit: str) -> str:
+    """A value in a unit as asv stores it, three significant digits: `8.40 us` for 8.4e-6 seconds."""
+    divisor, text = scale(unit, value)
+    return significant(value / divisor) + (text if text in ("x", "%", "") else f" {text}")

@@ -20,6 +20,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from hybrid_kernels import files
 from hybrid_kernels.history import columns
 from hybrid_kernels.history.columns import FileRecord, Table
 from hybrid_kernels.history.folders import Entry
@@ -44,12 +45,8 @@ _meta_decoder = msgspec.json.Decoder(_Meta)
 
 def folder(root: str) -> Path:
     """Where the cache of the results root `root` lies, whether it exists or not."""
-    if "HYBRID_KERNELS_CACHE" in os.environ:
-        base = Path(os.environ["HYBRID_KERNELS_CACHE"])
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hybrid-kernels"
     name = hashlib.sha256(os.fsencode(os.path.realpath(root))).hexdigest()[:24]
-    return base / "history" / name
+    return files.cache_folder() / "history" / name
 
 
 def load(root: str, present: Mapping[str, Entry]) -> tuple[list[Table], list[Path]]:

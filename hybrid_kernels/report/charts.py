@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,18 +15,11 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from hybrid_kernels import records, units
+from hybrid_kernels import files
 from hybrid_kernels.errors import BadInput
+from hybrid_kernels.report import sweeps
+from hybrid_kernels.report.sweeps import ORDER
 
-ARMS = {"resident": "resident", "in_place": "in place", "staged": "staged"}
-BOUNDS = {
-    "copy": "copy",
-    "copy_h2d": "copy to device",
-    "copy_d2d": "copy in device",
-    "stream_resident": "stream, resident",
-    "stream_in_place": "stream, in place",
-}
-ORDER = [*ARMS.values(), *BOUNDS.values()]
 # Okabe and Ito, "Color Universal Design" (2008): told apart with any common colour vision. The yellow, too pale for a
 # line on white, is left out; every line differs in dash or point as well.
 LIGHT = ["#0072B2", "#D55E00", "#009E73", "#B0518B", "#8A6D00", "#555555", "#2F8FBF", "#A65A00"]
@@ -36,76 +28,6 @@ ENDINGS = (".png", ".svg", ".html")
 # Where a logarithmic axis has its marks; those outside the data are not drawn.
 DOUBLINGS = [2.0**power for power in range(-4, 18)]
 DECADES = [digit * 10.0**power for power in range(-3, 5) for digit in (1, 2, 5)]
-
-# PCI Express base specifications 1.0 to 6.0: transfers a second and lane, and the share of them that carries data
-# (8b/10b, then 128b/130b, then 236 bytes of each 256-byte flit).
-_LANE_GBS = {1: 2.5 * 0.8 / 8, 2: 5 * 0.8 / 8, 3: 8 * 128 / 130 / 8, 4: 16 * 128 / 130 / 8, 5: 32 * 128 / 130 / 8,
-             6: 64 * 236 / 256 / 8}  # fmt: skip
-
-
-def link_limit(facts: Any) -> float | None:
-    """GB/s that the PCI Express link of `facts` (Facts or a mapping) carries at most; None where there is no link."""
-    generation, width = _fact(facts, "link_generation"), _fact(facts, "link_width")
-    if not generation or not width or int(generation) not in _LANE_GBS:
-        return None
-    return _LANE_GBS[int(generation)] * int(width)
-
-
-def _fact(facts: Any, name: str) -> Any:
-    return facts.get(name) if isinstance(facts, Mapping) else getattr(facts, name, None)
-
-
-def limits_of(facts: Any, ceilings: Mapping[str, float] | None = None, series: str = "") -> list[dict[str, Any]]:
-    """The lines that no measurement of the sweep crosses: rows of `label` with `gbs` (level) or `packed_mib` (place).
-
-    facts: Facts or a mapping, for the link and the device's cache. ceilings: more levels, GB/s by label.
-    """
-    rows: list[dict[str, Any]] = []
-    if (link := link_limit(facts)) is not None:
-        label = f"link, PCIe {_fact(facts, 'link_generation')} x{_fact(facts, 'link_width')}"
-        rows.append({"label": label, "gbs": link, "packed_mib": None})
-    rows += [{"label": name, "gbs": float(level), "packed_mib": None} for name, level in (ceilings or {}).items()]
-    if cache := _fact(facts, "cache_bytes"):
-        label = f"{'L2' if _fact(facts, 'device') == 'cuda' else 'L3'} {units.format_bytes(cache)}"
-        rows.append({"label": label, "gbs": None, "packed_mib": cache / units.MIB})
-    return [{**row, "label": f"{row['label']} ({series})" if series else row["label"]} for row in rows]
-
-
-def sweep_points(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows of a sweep as the chart takes them: arm, role, series, state, packed_mib, gbs and its interval, and words.
-
-    `series` names what is laid over (default the machine). State: `cold`, `cached` (the bytes fit the device's cache,
-    so no memory was read) or `warned`. Rows without a number are left out: nothing can be drawn of them.
-    """
-    rows = []
-    for row in frame.to_dict("records"):
-        size, level = float(row["packed_mib"]), float(row["gbs"])
-        if not (math.isfinite(size) and math.isfinite(level) and size > 0 and level > 0):
-            continue
-        strategy, warnings = str(row["strategy"]), _words(row.get("warnings"))
-        low, high = (float(row.get(name, math.nan)) for name in ("gbs_low", "gbs_high"))
-        rows.append(
-            {
-                "arm": ARMS.get(strategy) or BOUNDS.get(strategy) or strategy,
-                "role": "bound" if strategy in BOUNDS else "arm",
-                "series": str(row.get("series") or row.get("machine") or ""),
-                "form": str(row.get("form") or ""),
-                "state": "warned" if warnings else "cold" if row.get("cold", True) else "cached",
-                "packed_mib": size,
-                "gbs": level,
-                "low": low if math.isfinite(low) else level,
-                "high": high if math.isfinite(high) else level,
-                "n": records.plain(row.get("samples")),
-                "note": ", ".join(warnings),
-            }
-        )
-    return rows
-
-
-def _words(value: Any) -> list[str]:
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return []
-    return [value] if isinstance(value, str) and value else [str(word) for word in value]
 
 
 def sweep_chart(
@@ -120,7 +42,7 @@ def sweep_chart(
     several sweeps are laid over one another. facts: of the machine (Facts or a mapping), for the link limit and the
     cache size. ceilings: further levels in GB/s by label. BadInput when no row holds a number.
     """
-    points = sweep_points(frame)
+    points = sweeps.points(frame)
     if not points:
         raise BadInput("plot: no row of the sweep holds a number, so there is nothing to draw; see the `reason` column")
     levels = [row["gbs"] for row in points]
@@ -128,7 +50,7 @@ def sweep_chart(
         overlay=len({row["series"] for row in points}) > 1,
         log_y=max(levels) > 12 * min(levels),
         points=alt.InlineData(values=points),
-        limits=alt.InlineData(values=limits_of(facts, ceilings)),
+        limits=alt.InlineData(values=sweeps.limits_of(facts, ceilings)),
         arms=[arm for arm in ORDER if any(row["arm"] == arm for row in points)]
         + sorted({row["arm"] for row in points} - set(ORDER)),
     )
@@ -140,7 +62,7 @@ def sweep_chart(
 def _subtitle(facts: Any) -> str:
     if facts is None:
         return ""
-    name, driver, version = (_fact(facts, key) for key in ("device_name", "driver", "version"))
+    name, driver, version = (sweeps.fact(facts, key) for key in ("device_name", "driver", "version"))
     words = [name, driver and f"driver {driver}", version and f"hybrid-kernels {version}"]
     return " · ".join(str(word) for word in words if word)
 
@@ -148,7 +70,7 @@ def _subtitle(facts: Any) -> str:
 def sweep_description(
     *, overlay: bool, log_y: bool, points: Any, limits: Any, arms: list[str] | None = None
 ) -> alt.LayerChart:
-    """The sweep chart apart from its data, which has the columns that `sweep_points` and `limits_of` write.
+    """The sweep chart apart from its data, which has the columns that `sweeps.points` and `sweeps.limits_of` write.
 
     points, limits: altair data, `alt.NamedData` where a page fills them in. overlay: several series, each its dash.
     """
@@ -161,7 +83,9 @@ def sweep_description(
     y = alt.Y("gbs:Q", scale=scale_y, axis=alt.Axis(title="GB/s of packed bytes", format=",~g", **ticks))
     color = alt.Color(
         "arm:N",
-        scale=alt.Scale(domain=arms or ORDER),
+        scale=alt.Scale(domain=arms, range=[LIGHT[ORDER.index(arm)] if arm in ORDER else LIGHT[-1] for arm in arms])
+        if arms
+        else alt.Scale(domain=ORDER),
         legend=alt.Legend(title=None, orient="bottom", columns=4, symbolType="stroke", labelLimit=220),
     )
     tooltip = [
@@ -178,6 +102,7 @@ def sweep_description(
     dash = (
         alt.StrokeDash(
             "series:N",
+            sort=None,
             scale=alt.Scale(range=[[1, 0], [7, 4], [2, 3], [9, 3, 2, 3]]),
             legend=alt.Legend(title=None, orient="bottom", labelLimit=320, symbolSize=400),
         )
@@ -214,7 +139,7 @@ def sweep_description(
     level = alt.Chart(limits).transform_filter("isValid(datum.gbs)")
     place = alt.Chart(limits).transform_filter("isValid(datum.packed_mib)")
     rule: dict[str, Any] = {"strokeDash": [2, 3], "strokeWidth": 1.2, "style": "limit"}
-    words: dict[str, Any] = {"fontSize": 11, "style": "limit-label"}
+    words: dict[str, Any] = {"fontSize": 11, "style": "limit-label", "clip": True}
     return alt.LayerChart(
         layer=[
             level.mark_rule(**rule).encode(alt.Y("gbs:Q")),
@@ -319,6 +244,48 @@ def walk_description(*, points: Any) -> alt.LayerChart:
     return alt.LayerChart(layer=[lines, bars, dots])
 
 
+def series_description(*, points: Any, levels: Any, marks: Any) -> alt.LayerChart:
+    """The history of one series apart from its data: values by date, one colour a method, levels, and what happened.
+
+    points: t (ms since 1970), value, low, high, method, note. levels: t0, t1, value, method. marks: t, label. The title
+    of the value axis is `@unit`, for the page to fill in.
+    """
+    x = alt.X("t:T", scale=alt.Scale(padding=14), axis=alt.Axis(title=None, grid=False, tickCount=6))
+    y = alt.Y("value:Q", scale=alt.Scale(zero=False, nice=True, padding=12),
+              axis=alt.Axis(title="@unit", format=",.4~r", tickCount=5))  # fmt: skip
+    color = alt.Color(
+        "method:N",
+        sort=None,
+        legend=alt.Legend(title=None, orient="bottom", columns=2, labelLimit=300, symbolType="circle"),
+    )
+    tooltip = [
+        alt.Tooltip("t:T", title="date", format="%Y-%m-%d"),
+        alt.Tooltip("note:N", title="commit"),
+        alt.Tooltip("value:Q", title="value", format=",.4~r"),
+        alt.Tooltip("low:Q", title="interval from", format=",.4~r"),
+        alt.Tooltip("high:Q", title="to", format=",.4~r"),
+        alt.Tooltip("method:N", title="method"),
+    ]
+    base, level, mark = alt.Chart(points), alt.Chart(levels), alt.Chart(marks)
+    return alt.LayerChart(
+        layer=[
+            mark.mark_rule(strokeDash=[2, 3], strokeWidth=1.2, style="limit").encode(alt.X("t:T")),
+            mark.mark_text(align="left", baseline="top", dx=4, fontSize=11, style="limit-label").encode(
+                alt.X("t:T"), alt.Text("label:N"), y=alt.value(0)
+            ),
+            level.mark_rule(strokeWidth=2.5, opacity=0.55).encode(
+                alt.X("t0:T"), alt.Y("value:Q"), alt.X2("t1:T"), alt.Color("method:N")
+            ),
+            base.transform_filter("isValid(datum.low) && isValid(datum.high)")
+            .mark_rule(strokeWidth=1.2, opacity=0.7)
+            .encode(x, alt.Y("low:Q"), alt.Y2("high:Q"), alt.Color("method:N")),
+            base.mark_point(filled=True, size=38, opacity=1).encode(
+                x, y, color, alt.Shape("method:N", sort=None, legend=None), tooltip=tooltip
+            ),
+        ]
+    )
+
+
 def theme(colors: list[str], ink: str = "#1b1f24", soft: str = "#6a737d", grid: str = "#e3e6ea") -> dict[str, Any]:
     """The look of every chart as a Vega-Lite config: `colors` for categories, `ink` for text, `soft` for limits."""
     return {
@@ -346,27 +313,7 @@ def save(chart: alt.TopLevelMixin, path: str | os.PathLike[str]) -> None:
     if target.is_dir() or not target.parent.is_dir():
         wrong = "is a folder" if target.is_dir() else f"stands in no folder {str(target.parent)!r}"
         raise BadInput(f"plot: {str(target)!r} {wrong}; name a file in a folder that exists")
-    try:
-        handle, beside = tempfile.mkstemp(dir=target.parent, prefix=f".{target.stem}-", suffix=ending)
-    except OSError as error:
-        raise BadInput(f"plot: cannot write beside {str(target)!r}: {error.strerror}; choose another folder") from None
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(_render(chart, ending))
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(beside, 0o666 & ~_umask())
-        os.replace(beside, target)
-    except OSError as error:
-        raise BadInput(f"plot: cannot write {str(target)!r}: {error.strerror}; choose another place") from None
-    finally:
-        Path(beside).unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    files.replace(target, _render(chart, ending))
 
 
 def _render(chart: alt.TopLevelMixin, ending: str) -> bytes:

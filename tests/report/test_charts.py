@@ -1,6 +1,7 @@
 """Charts: what is drawn, from which numbers, and the files it becomes."""
 
 import math
+import os
 import re
 import struct
 import xml.etree.ElementTree as ET
@@ -12,7 +13,7 @@ import vl_convert
 
 from hybrid_kernels import records
 from hybrid_kernels.errors import BadInput
-from hybrid_kernels.report import charts
+from hybrid_kernels.report import charts, sweeps
 
 
 def sweep(**more):
@@ -67,7 +68,7 @@ def test_points_keep_value_interval_and_state():
     """A point carries its value and interval as measured; cached and warned readings are marked as such."""
     frame = sweep()
     frame.at[0, "warnings"] = ("throttled",)
-    points = charts.sweep_points(frame)
+    points = sweeps.points(frame)
     assert points[0]["state"] == "warned"
     assert points[0]["note"] == "throttled"
     assert points[1]["state"] == "cached"
@@ -81,7 +82,7 @@ def test_rows_without_a_number_are_not_drawn():
     """NaN is left out, and a sweep of nothing else is refused with what to look at."""
     frame = sweep()
     frame.loc[0, "gbs"] = math.nan
-    assert len(charts.sweep_points(frame)) == 8
+    assert len(sweeps.points(frame)) == 8
     with pytest.raises(BadInput, match="nothing to draw"):
         charts.sweep_chart(frame.assign(gbs=math.nan))
 
@@ -107,7 +108,7 @@ def test_two_machines_are_laid_over_each_other():
 )
 def test_link_limit_is_the_published_rate(generation, width, limit):
     """The rates printed in the PCI Express specifications, and none where the link is not known."""
-    found = charts.link_limit({"link_generation": generation, "link_width": width})
+    found = sweeps.link_limit({"link_generation": generation, "link_width": width})
     assert found == (None if limit is None else pytest.approx(limit, rel=1e-3))
 
 
@@ -117,7 +118,7 @@ def test_facts_may_be_a_record():
         device="cpu", device_name="c", machine="m", os="o", kernel="k", arch="a", cpu="c", cores=2, memory_bytes=1,
         cache_bytes=2**25, python="3", version="0", commit=None,
     )  # fmt: skip
-    assert charts.limits_of(facts) == charts.limits_of(records.plain(facts)) != []
+    assert sweeps.limits_of(facts) == sweeps.limits_of(records.plain(facts)) != []
 
 
 def walks():
@@ -169,13 +170,13 @@ def test_save_refuses_other_endings_and_places(tmp_path, name):
 
 
 def test_failed_save_keeps_the_old_file(tmp_path, monkeypatch):
-    """When drawing fails, the file that stood there stands unchanged and nothing is left beside it."""
+    """When writing fails, the file that stood there stands unchanged and nothing is left beside it."""
     (tmp_path / "a.svg").write_text("old")
 
-    def fail(*_: object) -> bytes:
+    def fail(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(charts, "_render", fail)
+    monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(BadInput, match="No space left"):
         charts.save(charts.sweep_chart(sweep()), tmp_path / "a.svg")
     assert (tmp_path / "a.svg").read_text() == "old"

@@ -1,0 +1,42 @@
+"""From a results folder to our pages: everything is read, judged and gathered anew."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hybrid_kernels.judge import ledger as books
+from hybrid_kernels.judge.events import History
+from hybrid_kernels.report.dashboard import events, gather, pages
+from hybrid_kernels.report.dashboard.kept import Built
+from hybrid_kernels.report.dashboard.links import Graphs, Project
+
+
+def build(results: Path, project: Project, figures: Path, definitions: Mapping[str, Mapping[str, Any]]) -> Built:
+    """Our pages for the results of an asv project; arguments and errors as of `kept.pages`."""
+    ledger = books.load(figures) if figures.exists() else books.empty(figures)
+    judge = History(results, ledger)
+    history = judge.stored
+    graphs = Graphs(definitions, sorted(history.machines))
+    sweeps, newest = gather.sweep_pages(history, project)
+    timeline = events.timeline(judge, project, graphs)
+    contents = {
+        "figures": gather.figures(judge, project, graphs),
+        "events": timeline,
+        "sweeps": sweeps,
+        "machines": gather.machines(history, ledger, project, newest),
+    }
+    counted = f"{len(history.frame):,} records in {len(history.files):,} files"
+    if history.skipped:
+        counted += f", {len(history.skipped):,} files could not be read"
+    made = pages.render(contents, project, counted)
+    made["events.xml"] = events.feed(timeline, project)
+    return Built(
+        files=made,
+        warnings=[f"{one.file}: {one.reason}; left out" for one in history.skipped],
+        figures=len(contents["figures"].page["figures"]),
+        commits=sorted(
+            {commit for chunk in timeline.chunks.values() for one in chunk.values() for commit in one["commits"]}
+        ),
+    )
