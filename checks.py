@@ -51,6 +51,7 @@ def commands() -> dict[str, str]:
         "lint": "ruff check .",
         "types": "mypy",
         "imports": "lint-imports",
+        "figures": "hybrid-kernels figures check",
         "wheel": "python checks.py --wheel",
         "asv-check": "asv machine --yes && asv check",
         "asv-run": f"asv run --quick --show-stderr --bench '{QUICK}' HEAD^!",  # asv keeps no result of a quick run

@@ -201,3 +201,9 @@ def test_folders_mean_their_documents(tmp_path: Path) -> None:
     assert documents.documents([tmp_path]) == [tmp_path / "deep" / "a.md"]
     with pytest.raises(BadInput, match="no such document"):
         documents.documents([tmp_path / "no.md"])
+
+
+def test_our_own_documents_quote_what_is_current() -> None:
+    """README.md and docs/ hold the values of figures.toml, and quote no superseded one as current."""
+    found = documents.check(documents.own_documents(BOOK), BOOK)
+    assert not found, "\n".join(map(str, found))
