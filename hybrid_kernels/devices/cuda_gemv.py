@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,12 @@ UNASKED_SHARED_BYTES = 48 * 1024
 """Dynamic shared memory that a kernel may have without asking for more (CUDA C++ Programming Guide)."""
 
 
+def variant_of(chosen: launch.Launch) -> str:
+    """The variant that a launch runs, read off its kernel's name: gemv_int4_wide2_b32_zp is `wide`."""
+    found = re.match(r"gemv_int4_([a-z]+)", chosen.kernel)
+    return found[1] if found else chosen.kernel
+
+
 class Product(Closing):
     """y = W x with x and y in device memory, for the weights of `placed`: whole, or some rows of them at a time.
 
@@ -49,7 +56,7 @@ class Product(Closing):
         half = None if x is None else half_activation(x, placed.k)
         self._cuda, self._placed, self._variant, self._shape = cuda, placed, variant, device.shape
         self.launch = self.shape_of(placed.n)
-        self.variant = self.launch.kernel.split("_")[2]
+        self.variant = variant_of(self.launch)
         self._buffers: list[DeviceBuffer] = []
         try:
             self._kernel: Any = device.kernels.function("gemv_int4.cu", self.launch.kernel, "PPPPPii")

@@ -90,20 +90,24 @@ def frame(table: Table, rows: NDArray[np.intp] | None, cells: Cells, context: Co
     import pandas as pd
 
     file = np.repeat(np.arange(len(table.files), dtype=np.int32), table.rows_of_file)
-    rank = context.order_of_file[file]
-    if rows is not None:
-        rank = rank[rows]
-    if np.any(rank[1:] < rank[:-1]):  # rows lie in the order of their files; bring those into the order of commits
-        by_rank = np.argsort(rank, kind="stable")
-        rows = by_rank if rows is None else rows[by_rank]
-        rank = rank[by_rank]
     if rows is not None:
         file = file[rows]
+    # Rows lie in the order of their files; bring those into the order of commits, whatever order they were read in.
+    by_commit = sorted(range(len(table.files)), key=lambda at: (context.order_of_file[at], context.paths[at]))
+    place = np.empty(len(by_commit), np.int32)
+    place[by_commit] = np.arange(len(by_commit), dtype=np.int32)
+    place_of_row = place[file]
+    if np.any(place_of_row[1:] < place_of_row[:-1]):
+        order = np.argsort(place_of_row, kind="stable")
+        rows = order if rows is None else rows[order]
+        file = file[order]
     code = dict(zip(columns.CODES, table.codes if rows is None else table.codes[:, rows], strict=True))
     number = dict(zip(columns.NUMBERS, table.numbers if rows is None else table.numbers[:, rows], strict=True))
 
     def words(codes: NDArray[Any], categories: Sequence[str]) -> pd.Categorical:
-        return pd.Categorical.from_codes(codes, categories=pd.Index(categories, dtype="str"))  # type: ignore[arg-type]
+        """Only the categories that occur, in the order in which they do."""
+        codes, used = _by_appearance(codes, len(categories))
+        return pd.Categorical.from_codes(codes, categories=pd.Index([categories[one] for one in used], dtype="str"))
 
     def of_file(values: Sequence[str]) -> pd.Categorical:
         numbering: Numbering[str] = Numbering()
@@ -126,7 +130,7 @@ def frame(table: Table, rows: NDArray[np.intp] | None, cells: Cells, context: Co
             "machine": of_file(context.machines),
             "env": of_file([one.env or "" for one in table.files]),
             "commit": of_file([one.commit for one in table.files]),
-            "order": rank,
+            "order": context.order_of_file[file],
             "date": utc(dates).take(file),
             "benchmark": words(benchmark, table.benchmarks),
             "cell": words(text[code["cell"]], list(texts)),
@@ -143,12 +147,22 @@ def frame(table: Table, rows: NDArray[np.intp] | None, cells: Cells, context: Co
             "n": code["n"],
             "number": code["number"],
             "repeat": code["repeat"],
-            "status": words(code["status"], columns.STATUS),
+            "status": pd.Categorical.from_codes(code["status"], categories=pd.Index(columns.STATUS, dtype="str")),
             "started": utc(number["started"]),
             "file": of_file(context.paths),
         },
         copy=False,
     )
+
+
+def _by_appearance(codes: NDArray[Any], count: int) -> tuple[NDArray[np.int32], list[int]]:
+    """The codes numbered by first appearance (-1 stays), and the old codes below `count` in that order."""
+    first = np.full(count + 1, len(codes), np.intp)
+    first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)  # the last write is the first appearance; -1 writes the end
+    used = [one for one in np.argsort(first[:count], kind="stable").tolist() if first[one] < len(codes)]
+    new = np.full(count + 1, -1, np.int32)
+    new[used] = np.arange(len(used), dtype=np.int32)
+    return new[codes], used
 
 
 class _Described:

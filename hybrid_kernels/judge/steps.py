@@ -68,7 +68,7 @@ def false_rate(n: int) -> float:
     Shorter series are allowed more, up to 6.5 in 1,000 at 25 points and fewer, as hardly anything could be found in
     them otherwise. As points are added, a step that chance made loses its support and is withdrawn.
     """
-    return max(0.0003, min(0.0065, 0.0003 * float(200 / max(n, 1)) ** 1.5))
+    return max(0.0003, min(0.0065, 0.0003 * math.pow(200 / max(n, 1), 1.5)))
 
 
 def critical(n: int) -> float:
@@ -384,32 +384,46 @@ def _variance_of_mean(n: NDArray[np.int64], rho: float) -> Floats:
 
 
 def _outliers(y: Floats) -> NDArray[np.bool_]:
-    """Points far from the running median of their neighbours, by the spread of the points around them.
+    """Points far from their neighbours: from the median of those around them, and of those on either side alone.
 
-    The spread is the larger of two robust ones, from the running median and from differences: in a few points either
-    alone is now and then far too small, and would take ordinary points for outliers.
+    Right after a step the points around are half of the old level, and only those after it agree. The spread is the
+    larger of two robust ones, from the running median and from differences: in a few points either alone is now and
+    then far too small, and would take ordinary points for outliers.
     """
     n = len(y)
     if n < 5:
         return np.zeros(n, np.bool_)
-    middle = _running_median(y, 3 if n >= 12 else 2)
+    half = 3 if n >= 12 else 2
+    middle = _running_median(y, half)
     away = np.abs(y - middle)
     gaps = np.abs(np.diff(y, append=y[-2]))
-    half = min(15, n // 2)
-    spread = np.maximum(_running_median(away, half), _running_median(gaps, half) / math.sqrt(2)) * NORMAL
-    return away > OUTLIER * (1 + 3 / n) * np.maximum(spread, 1e-9 * np.abs(middle))
+    spread = np.maximum(_around(away), _around(gaps) / math.sqrt(2)) * NORMAL
+    limit = OUTLIER * (1 + 3 / n) * np.maximum(spread, 1e-9 * np.abs(middle))
+    far = away > limit
+    for at in np.flatnonzero(far).tolist():
+        sides = (y[max(at - half, 0) : at], y[at + 1 : at + 1 + half])
+        far[at] = all(abs(y[at] - np.median(side)) > limit[at] for side in sides if len(side))
+    return far
 
 
 def _running_median(y: Floats, half: int) -> Floats:
-    """Median of each point and its `half` neighbours on either side, fewer at the ends."""
+    """Median of each point and its `half` neighbours on either side; fewer, but as many on both, towards the ends."""
     n = len(y)
+    half = min(half, (n - 1) // 2)
     result = np.empty(n)
-    width = 2 * half + 1
-    if n >= width:
-        result[half : n - half] = np.median(np.lib.stride_tricks.sliding_window_view(y, width), axis=1)
-    for at in [*range(min(half, n)), *range(max(n - half, half), n)]:
-        result[at] = np.median(y[max(at - half, 0) : at + half + 1])
+    result[half : n - half] = np.median(np.lib.stride_tricks.sliding_window_view(y, 2 * half + 1), axis=1)
+    for at in range(half):
+        result[at] = np.median(y[: 2 * at + 1])
+        result[n - 1 - at] = np.median(y[n - 1 - 2 * at :])
     return result
+
+
+def _around(sizes: Floats) -> Floats:
+    """Median of the 31 sizes around each one, of all where there are fewer."""
+    width = min(31, len(sizes))
+    inner = np.median(np.lib.stride_tricks.sliding_window_view(sizes, width), axis=1)
+    before = width // 2
+    return np.pad(inner, (before, len(sizes) - len(inner) - before), mode="edge")
 
 
 def _resolution(x: Floats) -> float:

@@ -179,6 +179,13 @@ def sweep_words(frame: pd.DataFrame, facts: Facts) -> list[str]:
             )
         else:
             lines.append("No row is cache-resident: every size is larger than the last-level cache.")
+    graphs = [row for row in readings if row["form"] == "graph"]
+    if graphs:
+        captures, fallbacks = (sum(row[name] for row in graphs) for name in ("captures", "fallbacks"))
+        lines.append(
+            f"Graphs: {captures} captured and replayed, {fallbacks} batches fell back to eager"
+            + ("." if not fallbacks else ": their rows are marked and are no replays.")
+        )
     if frame["drift"].notna().any():
         drift = float(frame["drift"].dropna().iloc[0])
         advice = "" if abs(drift) < DRIFT_NOTED else " Conditions changed under the run: repeat it on a quiet machine."

@@ -7,10 +7,10 @@ from hybrid_kernels.devices.base import Access
 from hybrid_kernels.devices.cuda import CudaDevice
 from hybrid_kernels.errors import BadInput, ConditionNotMet, DeviceFailure
 from hybrid_kernels.layout.weights import Int4Weights
-from hybrid_kernels.measure import sampling
+from hybrid_kernels.measure import facts, sampling
 from hybrid_kernels.measure.sweep import sweep, with_units
 from hybrid_kernels.records import plain
-from hybrid_kernels.report.tables import console, sweep_table
+from hybrid_kernels.report.tables import console, sweep_table, sweep_words
 
 
 @pytest.fixture
@@ -258,3 +258,20 @@ def test_a_sweep_keeps_a_refused_registration_on_its_rows(gpu, monkeypatch):
     assert "in place: CUDA_ERROR_NOT_PERMITTED" in capture.get()
     assert "DIFFER" not in capture.get()
     assert all(row["seconds"] is None for row in plain(with_units(lost)))
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_sweep_shows_captures_and_fallbacks(gpu, monkeypatch, refused):
+    """Replayed rows say how many graphs were captured; one that ran eagerly instead is marked, never hidden."""
+    monkeypatch.setattr(sampling, "RAMP_FLOOR_SECONDS", 0.0)
+    monkeypatch.setattr(facts, "LOAD_SECONDS", 0.0)
+    gpu.refuse_capture = refused
+    with CudaDevice() as device:
+        frame = sweep(device, [0.05], k=512, reps=3)
+        (words,) = [line for line in sweep_words(frame, facts.collect(device)) if line.startswith("Graphs: ")]
+
+    graphs = frame[frame.form == "graph"]
+    assert (graphs.captures > 0).all() != refused
+    assert (graphs.fallbacks > 0).all() == refused
+    assert graphs.warnings.map(lambda names: "fell back to eager" in names).all() == refused
+    assert words.startswith(f"Graphs: {graphs.captures.sum()} captured and replayed, {graphs.fallbacks.sum()} batches")

@@ -97,5 +97,6 @@ def test_second_load_is_the_same(kedro, cache_folder):
     first, second = store.load(kedro).frame, store.load(kedro).frame
 
     assert list(cache_folder.rglob("*.npz"))
-    pd.testing.assert_frame_equal(first, fresh)
-    pd.testing.assert_frame_equal(second, fresh)
+    assert first.equals(fresh)
+    assert second.equals(fresh)
+    assert first.dtypes.equals(fresh.dtypes)

@@ -257,3 +257,13 @@ def test_level_that_returns(points):
         values = noise(seed, 3 * points, 0.01)
         values[points : 2 * points] *= 0.6
         assert [one.index for one in steps.find(values)] == [points, 2 * points]
+
+
+@pytest.mark.parametrize("before", [10, 20, 30])
+def test_three_points_at_an_end(before):
+    """Three points at an end that agree on another level are a step; their place is the first of them."""
+    values = noise(before, before + 3, 0.005)
+    values[before:] *= 0.3
+
+    assert [one.index for one in steps.find(values)] == [before]
+    assert [one.index for one in steps.find(values[::-1])] == [3]
