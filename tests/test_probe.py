@@ -61,6 +61,7 @@ def test_plain_lines_where_there_is_no_terminal() -> None:
         (["--threads", "-1"], "threads"),
         (["--device", "tpu"], "device"),
         (["--scratch", "/nonexistent"], "scratch"),
+        (["--variant", "narrow"], "variant"),
         (["--json", "/nonexistent/p.json"], "--json"),
         (["--json", "/"], "--json"),
         (["--plot", "p.bmp"], "--plot"),

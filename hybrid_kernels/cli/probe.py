@@ -23,6 +23,7 @@ def probe(
     reps: Annotated[int, typer.Option(help="Samples of every arm at every size.")] = 11,
     threads: Annotated[int | None, typer.Option(help="Threads of the CPU device.")] = None,
     scratch: Annotated[Path | None, typer.Option(help="Folder on a disk for the CPU device's next tier.")] = None,
+    variant: Annotated[str | None, typer.Option(help="GEMV kernel of the GPU: narrow, as many engines read.")] = None,
     json: Annotated[Path | None, typer.Option(help="Also write facts and rows to this file.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Also draw the sweep: .png, .svg or .html.")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Also say why in-place reads fall short (GPU).")] = False,
@@ -44,7 +45,7 @@ def probe(
     out = tables.console()
     rows: list[Reading] = []
     interrupted = False
-    with open_device(device, scratch=scratch, threads=threads) as opened:
+    with open_device(device, scratch=scratch, threads=threads, variant=variant) as opened:
         sweeping.check(opened, wanted, k=k, block=32, reps=reps)
         if explain:
             accesses.check(opened)

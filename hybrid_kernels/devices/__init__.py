@@ -13,11 +13,19 @@ if TYPE_CHECKING:
 NAMES = ("cpu", "cuda")
 
 
-def open_device(name: str = "auto", *, scratch: str | Path | None = None, threads: int | None = None) -> Device:
+def open_device(
+    name: str = "auto",
+    *,
+    scratch: str | Path | None = None,
+    threads: int | None = None,
+    variant: str | None = None,
+) -> Device:
     """Open `cpu`, `cuda`, or with `auto` the GPU where one can be used and the CPU elsewhere. Close it after use.
 
     `scratch` is the folder for the CPU device's next tier and `threads` its number of threads (default: all cores of
-    this process). BadInput for an unknown name; DeviceUnavailable, saying why, when the device cannot be used here.
+    this process). `variant` is the GPU's GEMV kernel (default: cuda.DEFAULT_VARIANT); the CPU chooses its own by what
+    the processor can do. BadInput for an unknown name or variant; DeviceUnavailable, saying why, when the device cannot
+    be used here.
     """
     if name not in ("auto", *NAMES):
         raise BadInput(f"device: {name!r} is not known; use auto, {' or '.join(NAMES)}")
@@ -26,9 +34,11 @@ def open_device(name: str = "auto", *, scratch: str | Path | None = None, thread
         if reason is None:
             from hybrid_kernels.devices.cuda import CudaDevice
 
-            return CudaDevice()
+            return CudaDevice() if variant is None else CudaDevice(variant=variant)
         if name == "cuda":
             raise DeviceUnavailable(f"device cuda: {reason}")
+    if variant is not None:
+        raise BadInput(f"variant: {variant!r} cannot be chosen on the CPU, which takes the best its processor can run")
     from hybrid_kernels.devices.cpu import CpuDevice
 
     return CpuDevice(scratch=scratch, threads=threads)

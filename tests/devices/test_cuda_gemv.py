@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hybrid_kernels.devices import cuda_arms
+from hybrid_kernels.devices import cuda_arms, open_device
 from hybrid_kernels.devices.cuda import CudaDevice
 from hybrid_kernels.errors import BadInput, ConditionNotMet
 from hybrid_kernels.layout import reference
@@ -83,5 +83,5 @@ def test_the_variant_is_chosen_by_name(gpu):
     with pytest.raises(BadInput, match="variant: 'broad'"):
         CudaDevice(variant="broad")
     weights = Int4Weights.random(n=8, k=256, block=32, seed=3)
-    with CudaDevice(variant="narrow") as device, device.place(weights, "resident") as placed:
+    with open_device("cuda", variant="narrow") as device, device.place(weights, "resident") as placed:
         assert device.facts()["variant"] == device.read_arm(placed, activation(256)).variant == "narrow"
