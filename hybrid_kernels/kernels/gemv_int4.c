@@ -15,6 +15,16 @@
  * row into the order of the activation. A row whose groups do not fill the last chunk has that chunk copied into a
  * zeroed buffer; activations beyond k are zero, so padding codes never count.
  *
+ * Versions, each kept because it was faster than the one before it in one run, or needed by a processor that lacks it:
+ *   portable    plain C in fixed-size loops that compilers vectorise for SSE2 or NEON
+ *   avx2        codes to float by shift and convert; int8 by maddubs, whose 16-bit sums cannot overflow here
+ *   avx512      a nibble to a float by one permute of a 16-entry table, no mask and no conversion
+ *   avx512vnni  int8 only: four products and their sum in one instruction
+ * What they share: rows one after another, a run a thread, since each restart of a stream costs (turns of 64 KiB at one
+ * run read a third slower); codes prefetched 2 KiB ahead (float32 from memory: plus two fifths); the activation
+ * prepared with SIMD (2 us against 15). Tried and dropped: two and four rows sharing a load of the activation, which
+ * gained nothing in cache and lost a third from memory.
+ *
  * hk_gemv_f32, float32 activations: the zero point is hoisted, s * (sum x (c - 8) + (8 - z) sum x), the first sum in 16
  *   running lanes, fused multiply-adds.
  * hk_gemv_i8, activations rounded to int8 per block, a = max|x| / 127, q = round(x / a) (as ONNX Runtime does at
@@ -24,7 +34,7 @@
  *   more than half a step. (A block whose max|x| is under 1e-35 is taken as zero.)
  *
  * The bits of y do not depend on the number of threads or on where the weights lie: a row is one thread's, and the order
- * inside a row is fixed. Threads take rows from a shared counter, so that a disturbed one takes fewer.
+ * inside a row is fixed.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE 1 /* sched_getcpu and thread affinity */
@@ -44,12 +54,15 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { HK_OK = 0, HK_SHAPE = -1, HK_BLOCK = -2, HK_THREADS = -3, HK_UNKNOWN = -4, HK_UNUSABLE = -5, HK_MEMORY = -6, HK_SHARE = -7 };
+enum {
+    HK_OK = 0, HK_SHAPE = -1, HK_BLOCK = -2, HK_THREADS = -3, HK_UNKNOWN = -4, HK_UNUSABLE = -5, HK_MEMORY = -6,
+    HK_SHARE = -7
+};
 enum { MODE_F32 = 0, MODE_I8 = 1, MODES = 2 };
 enum { AUTO = 0, PORTABLE, AVX2, AVX512, AVX512VNNI, VARIANTS };
 enum { LANES = 16, SPAN = 128, MAX_THREADS = 256 };
 
-/* ---- Threads: a pool that is made at the first call, grows, and sleeps between calls ---------------------------- */
+/* ---- Threads: a pool that is made at the first call, grows, and sleeps between calls ---------------------- */
 
 typedef void (*work_fn)(void *context, int64_t first, int64_t last);
 
@@ -62,13 +75,15 @@ static struct {
     atomic_int inside;       /* helpers at work */
     atomic_int sleeping;     /* helpers that wait on `wake` */
     int workers;             /* helpers that exist */
-    int open, seats;         /* a job takes helpers; how many more */
+    int open, seats, all;    /* a job takes helpers; how many more; seats in all, the caller's (0) included */
     int cpu;                 /* processor the caller was on when it opened the job */
     pthread_t caller;
     work_fn work;
     void *context;
     int64_t units, grain;
-    _Atomic int64_t next; /* first unit nobody has taken */
+    struct {
+        _Alignas(64) _Atomic uint64_t left; /* grains not yet taken of a seat's own run: first << 32 | end */
+    } range[MAX_THREADS];
 } pool = {.calls = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER,
           .wake = PTHREAD_COND_INITIALIZER, .idle = PTHREAD_COND_INITIALIZER};
 static pthread_once_t pool_once = PTHREAD_ONCE_INIT;
@@ -105,11 +120,37 @@ static void step_aside(int cpu, pthread_t caller) {
 #endif
 }
 
-static void take_units(work_fn work, void *context, int64_t units, int64_t grain) {
-    for (;;) {
-        int64_t first = atomic_fetch_add_explicit(&pool.next, grain, memory_order_relaxed);
-        if (first >= units) return;
-        work(context, first, first + grain < units ? first + grain : units);
+struct job {
+    work_fn work;
+    void *context;
+    int64_t units, grain;
+    int seat, seats;
+};
+
+/* Every seat has a run of its own to read from front to back, which memory rewards: threads that took turns at one
+ * run, 64 KiB each, read a third slower. Who is done takes the back half of what another has left, so a helper that is
+ * disturbed, or never comes, holds nobody up. */
+static void take_units(const struct job *job) {
+    int seat = job->seat;
+    _Atomic uint64_t *own = &pool.range[job->seat].left;
+    for (int tried = 0; tried < job->seats;) {
+        _Atomic uint64_t *from = &pool.range[seat].left;
+        uint64_t left = atomic_load(from);
+        const uint32_t first = (uint32_t)(left >> 32), end = (uint32_t)left;
+        if (first >= end) { /* empty: look at the next seat's */
+            seat = seat + 1 < job->seats ? seat + 1 : 0;
+            tried++;
+        } else if (from == own) {
+            if (!atomic_compare_exchange_weak(from, &left, (uint64_t)(first + 1) << 32 | end)) continue;
+            const int64_t row = first * job->grain, stop = row + job->grain;
+            job->work(job->context, row, stop < job->units ? stop : job->units);
+        } else {
+            const uint32_t middle = first + (end - first) / 2;
+            if (!atomic_compare_exchange_weak(from, &left, (uint64_t)first << 32 | middle)) continue;
+            atomic_store(own, (uint64_t)middle << 32 | end);
+            seat = job->seat;
+            tried = 0;
+        }
     }
 }
 
@@ -130,14 +171,12 @@ static void *helper(void *unused) {
         if (pool.open && pool.seats > 0) {
             pool.seats--;
             pool.inside++;
-            work_fn work = pool.work;
-            void *context = pool.context;
-            int64_t units = pool.units, grain = pool.grain;
+            const struct job job = {pool.work, pool.context, pool.units, pool.grain, pool.seats + 1, pool.all};
             const int cpu = pool.cpu;
             const pthread_t caller = pool.caller; /* waits for this helper, so it lives */
             pthread_mutex_unlock(&pool.lock);
             if (cpu >= 0 && cpu == current_cpu()) step_aside(cpu, caller);
-            take_units(work, context, units, grain);
+            take_units(&job);
             pthread_mutex_lock(&pool.lock);
             if (--pool.inside == 0) pthread_cond_signal(&pool.idle);
         }
@@ -189,14 +228,18 @@ static void run_parallel(work_fn work, void *context, int64_t units, int64_t gra
     pool.grain = grain;
     pool.cpu = current_cpu();
     pool.caller = pthread_self();
-    atomic_store_explicit(&pool.next, 0, memory_order_relaxed);
+    const int64_t grains = (units + grain - 1) / grain;
+    for (int seat = 0; seat < threads; seat++)
+        atomic_store(&pool.range[seat].left,
+                     (uint64_t)(grains * seat / threads) << 32 | (uint64_t)(grains * (seat + 1) / threads));
     pool.open = 1;
+    pool.all = threads;
     pool.seats = threads - 1;
     atomic_fetch_add_explicit(&pool.ticket, 1, memory_order_release);
     if (pool.sleeping > 0) pthread_cond_broadcast(&pool.wake);
     pthread_mutex_unlock(&pool.lock);
 
-    take_units(work, context, units, grain);
+    take_units(&(struct job){work, context, units, grain, 0, threads});
 
     pthread_mutex_lock(&pool.lock);
     pool.open = 0; /* who has not come by now need not */
@@ -210,7 +253,7 @@ static void run_parallel(work_fn work, void *context, int64_t units, int64_t gra
     pthread_mutex_unlock(&pool.calls);
 }
 
-/* ---- A call: shape, prepared activation --------------------------------------------------------------------------- */
+/* ---- A call: shape, prepared activation ------------------------------------------------------------------- */
 
 struct gemv {
     const uint8_t *packed, *zeros;
@@ -323,7 +366,7 @@ static void prepare_i8_portable(struct gemv *g, const float *x) {
 
 static void prepare_f32_portable(struct gemv *g, const float *x) { prepare_f32(g, x); }
 
-/* ---- Portable ------------------------------------------------------------------------------------------------------ */
+/* ---- Portable --------------------------------------------------------------------------------------------- */
 
 INLINE int zero_of(const uint8_t *zeros, int block) { return zeros ? (zeros[block / 2] >> 4 * (block & 1)) & 15 : 8; }
 
@@ -399,7 +442,7 @@ INLINE void rows_i8_portable(const struct gemv *g, int64_t first, int64_t last, 
 FOR_EACH_BLOCK(rows_f32_portable, )
 FOR_EACH_BLOCK(rows_i8_portable, )
 
-/* ---- x86-64: bodies compiled for wider processors than the rest of the file ------------------------------------------ */
+/* ---- x86-64: bodies compiled for wider processors than the rest of the file ------------------------------- */
 
 #if defined(HK_X86)
 #define T_AVX2 __attribute__((target("avx2,fma")))
@@ -442,8 +485,9 @@ T_AVX2 INLINE __m256i zeros_256(const uint8_t *zeros, const int share, const int
 T_AVX2 INLINE __m256 scales_256(const float *scales, const int share, const int h) {
     if (share == 1) return _mm256_loadu_ps(scales + 8 * h);
     const __m128 four = _mm_loadu_ps(share == 2 ? scales + 4 * h : scales);
-    if (share == 2) return _mm256_permutevar8x32_ps(_mm256_castps128_ps256(four), _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3));
-    const __m256i pick = h ? _mm256_setr_epi32(2, 2, 2, 2, 3, 3, 3, 3) : _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1);
+    const __m256i pick = share == 2 ? _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3)
+                         : h == 0   ? _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1)
+                                    : _mm256_setr_epi32(2, 2, 2, 2, 3, 3, 3, 3);
     return _mm256_permutevar8x32_ps(_mm256_castps128_ps256(four), pick);
 }
 
@@ -453,7 +497,8 @@ T_AVX2 INLINE void rows_f32_avx2(const struct gemv *g, int64_t first, int64_t la
     const __m256i pairs = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3);
     struct tail tail;
     for (int64_t row = first; row < last; row++) {
-        __m256 acc[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()}, zero[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
+        __m256 acc[2], zero[2];
+        UNROLL for (int h = 0; h < 2; h++) acc[h] = zero[h] = _mm256_setzero_ps();
         for (int64_t c = 0; c < g->chunks; c++) {
             const struct piece p = piece_of(g, row, c, group, share, &tail);
             const float *x = g->x + c * spans * SPAN;
@@ -537,7 +582,7 @@ T_AVX512 INLINE __m512i lanes_512(const int every, const int from) {
 
 T_AVX512 INLINE __m512i zeros_512(const uint8_t *zeros, const int share) {
     const __m512i bits = _mm512_set1_epi64((long long)zero_bits(zeros, share));
-    const __m512i nibble = lanes_512(share, 0); /* which one a lane takes: 0 to 7 in the low half of bits, 8 to 15 in the high */
+    const __m512i nibble = lanes_512(share, 0); /* a lane's own: 0 to 7 in the low half of bits */
     const __m512i word = _mm512_permutexvar_epi32(_mm512_srli_epi32(nibble, 3), bits);
     const __m512i shift = _mm512_slli_epi32(_mm512_and_si512(nibble, _mm512_set1_epi32(7)), 2);
     return _mm512_and_si512(_mm512_srlv_epi32(word, shift), _mm512_set1_epi32(15));
@@ -604,7 +649,8 @@ T_AVX512 INLINE __m512i groups_512(const __m512i *v, const int group) {
         return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), c);
     }
     const __m512 a = _mm512_castsi512_ps(v[0]), b = _mm512_castsi512_ps(v[1]);
-    const __m512i c = _mm512_add_epi32(_mm512_castps_si512(_mm512_shuffle_ps(a, b, 0x88)), _mm512_castps_si512(_mm512_shuffle_ps(a, b, 0xDD)));
+    const __m512i c = _mm512_add_epi32(_mm512_castps_si512(_mm512_shuffle_ps(a, b, 0x88)),
+                                       _mm512_castps_si512(_mm512_shuffle_ps(a, b, 0xDD)));
     return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15), c);
 }
 
@@ -682,7 +728,7 @@ FOR_EACH_BLOCK(rows_i8_avx512, T_AVX512)
 FOR_EACH_BLOCK(rows_i8_avx512vnni, T_VNNI)
 #endif
 
-/* ---- Choice of variant --------------------------------------------------------------------------------------------- */
+/* ---- Choice of variant ------------------------------------------------------------------------------------ */
 
 static const char *const names[VARIANTS] = {"auto", "portable", "avx2", "avx512", "avx512vnni"};
 
@@ -736,21 +782,21 @@ static int fastest(int mode) {
 
 const char *hk_variant_auto(int mode) { return mode < 0 || mode >= MODES ? NULL : names[fastest(mode)]; }
 
-/* ---- Entry points -------------------------------------------------------------------------------------------------- */
+/* ---- Entry points ----------------------------------------------------------------------------------------- */
 
-struct job {
+struct rows {
     const struct gemv *g;
-    rows_fn rows;
+    rows_fn body;
 };
 
 static void work_rows(void *context, int64_t first, int64_t last) {
-    const struct job *job = context;
-    job->rows(job->g, first, last);
-    if (job->g->repeat > 0) {
+    const struct rows *rows = context;
+    rows->body(rows->g, first, last);
+    if (rows->g->repeat > 0) {
         /* The repeated rows of [0, n) are those where floor(row * share) steps, spread evenly over all threads. */
         for (int64_t row = first; row < last; row++)
-            if ((int64_t)((double)(row + 1) * job->g->repeat) > (int64_t)((double)row * job->g->repeat))
-                job->rows(job->g, row, row + 1);
+            if ((int64_t)((double)(row + 1) * rows->g->repeat) > (int64_t)((double)row * rows->g->repeat))
+                rows->body(rows->g, row, row + 1);
     }
 }
 
@@ -790,10 +836,10 @@ static int gemv(const uint8_t *packed, const float *scales, const uint8_t *zero_
         g.step = (float *)(g.qsum + slots);
     }
     preparation(mode)(&g, padded);
-    struct job job = {&g, implementation(variant, mode)};
-    int64_t grain = (64 << 10) / g.row_bytes; /* about 64 KiB a helping: small against a pass, large against the counter */
+    struct rows rows = {&g, implementation(variant, mode)};
+    int64_t grain = (64 << 10) / g.row_bytes; /* about 64 KiB */
     grain = grain < 4 ? 4 : grain & ~(int64_t)3;
-    run_parallel(work_rows, &job, n, grain, threads);
+    run_parallel(work_rows, &rows, n, grain, threads);
     free(memory);
     return HK_OK;
 }
@@ -815,7 +861,7 @@ int hk_gemv_f32_repeat(const uint8_t *packed, const float *scales, const uint8_t
     return gemv(packed, scales, zero_points, x, y, n, k, block, threads, variant, MODE_F32, share);
 }
 
-/* ---- Streaming read and copy: what the memory can do ----------------------------------------------------------------- */
+/* ---- Streaming read and copy: what the memory can do ------------------------------------------------------ */
 
 struct stream {
     const uint8_t *src;
