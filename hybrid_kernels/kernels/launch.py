@@ -6,6 +6,7 @@ decides the order of the additions: it must not depend on where the weights lie.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,10 +16,18 @@ WARP = 32  # lanes
 ROW_TILE = 8  # rows: staged tiles hold a multiple of it
 
 BLOCKS = (16, 32, 64, 128)
-VARIANTS = ("narrow",)
+VARIANTS = ("narrow", "wide")
 LOADS_IN_FLIGHT = (1, 4, 8)
 REQUESTS = {"coalesced": (32, 64, 128, 256, 512), "scattered": (32, 64, 128, 256)}  # bytes a request covers
 
+# The wide kernels (gemv_int4.cu). Warps and blocks are the best of the shapes swept on an H200: docs/kernels.md.
+_CHUNK_CODES = 256  # codes of a row that a warp takes at once: 128 bytes
+_MOST_SHARED_CODES = 91 * _CHUNK_CODES  # activations that fit shared memory beside the sums, in 48 KiB
+_CORNER_BYTES = 128  # zeros in shared memory
+_SHORT_WARPS, _ANY_WARPS = 20, 16  # a block, as the kernels' launch bounds allow
+_SHORT_TILES = 5  # a multiprocessor: up to here all tiles run at once
+_MANY_TILES = 200  # a multiprocessor: from here four small blocks beat two larger ones
+_LONG_SPLIT = 4  # warps a tile
 _NARROW_WARPS = 8  # a block; a warp a row
 _STREAM_LOADS = 8  # 16-byte loads in flight a thread, as compiled into stream_read
 _BLOCK_THREADS = 1024
@@ -75,11 +84,37 @@ def gemv(
             raise BadInput(f"{name}: {value} must be at least 1 and below 2^31")
     rows = n if rows is None else rows
     suffix = "zp" if has_zero_points else "sym"
+    if variant == "wide":
+        return _wide(n, k, block, suffix, shape, rows)
     return Launch(
         kernel=f"gemv_int4_narrow_b{block}_{suffix}",
         grid=(_ceil_div(rows, _NARROW_WARPS), 1, 1),
         block=(WARP, _NARROW_WARPS, 1),
         request_bytes=WARP,
+    )
+
+
+def _wide(n: int, k: int, block: int, suffix: str, shape: DeviceShape, rows: int) -> Launch:
+    """Few tiles of 8 rows: all at once, the warps of a block shared out. Many: smaller blocks that walk over them."""
+    chunks = _ceil_div(_ceil_div(k, block) * block, _CHUNK_CODES)
+    whole = k % _CHUNK_CODES == 0 and chunks * _CHUNK_CODES <= _MOST_SHARED_CODES
+    tiles_each = _ceil_div(n, ROW_TILE) / shape.sm_count  # a multiprocessor
+    if tiles_each <= _SHORT_TILES:
+        which, groups, blocks_each = "short", max(1, math.ceil(tiles_each)), 1
+        split = (_SHORT_WARPS if whole else _ANY_WARPS) // groups
+    elif tiles_each < _MANY_TILES:
+        which, groups, blocks_each, split = "long", 2, 2, _LONG_SPLIT
+    else:
+        which, groups, blocks_each, split = "long", 1, 4, _LONG_SPLIT
+    split = _ceil_div(chunks, _ceil_div(chunks, split))  # no warp without a chunk
+    x_codes = chunks * _CHUNK_CODES if chunks * _CHUNK_CODES <= _MOST_SHARED_CODES else 0
+    sums = 2 * groups * split * ROW_TILE  # float32, for this tile and the next
+    return Launch(
+        kernel=f"gemv_int4_wide_{which if whole else 'any'}_b{block}_{suffix}",
+        grid=(min(blocks_each * shape.sm_count, _ceil_div(rows, ROW_TILE * groups)), 1, 1),
+        block=(WARP, split, groups),
+        shared_bytes=2 * x_codes + _CORNER_BYTES + 4 * sums,
+        request_bytes=_CHUNK_CODES // 2,
     )
 
 
