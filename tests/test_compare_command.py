@@ -117,7 +117,7 @@ def test_nothing_measured_has_an_exit_code_of_its_own(run, runs, tmp_path):
         (["a", "b", "--time-limit", "soon"], "--time-limit: 'soon'"),
         (["a", "b", "--config", "missing.json"], "--config missing.json: no such file"),
         (["a", "b", "--attribute", "repeat"], "--attribute: 'repeat' is not NAME=VALUE"),
-        (["a", "--join", "missing"], "--join: the kept folders name their commits"),
+        (["a", "b", "--join", "missing"], "--join: the kept folders name their commits"),
         (["--join", "missing"], "missing/plan.json"),
         (["a", "b", "--calibrate", "c"], "--calibrate: compares one commit with itself"),
         (["a", "b", "--output", "missing/report.md"], "--output"),

@@ -23,14 +23,14 @@ HARNESSES = "criterion|pytest-benchmark|asv"
 
 
 class _ManyPaths(TyperCommand):
-    """`--base A1 A2 --head B1 B2`: every path up to the next option belongs to the option before it."""
+    """`--base A1 A2 --head B1 B2`: the paths up to the next option belong to the option before them; `--join` too."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         spread: list[str] = []
         option = ""
         for word in args:
             if word.startswith("-"):
-                option = word if word in ("--base", "--head") else ""
+                option = word if word in ("--base", "--head", "--join") else ""
                 spread.append(word)
             elif option and spread[-1] != option:
                 spread += [option, word]

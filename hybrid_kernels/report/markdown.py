@@ -76,9 +76,8 @@ def _table(rows: Sequence[Verdict], room: int, *, reasons: bool) -> tuple[str, i
     room -= sum(len(line) + 1 for line in lines) + 100
     for row in rows:
         cells = [
-            text(row.name),
-            text(verdicts.value(row, row.base), code=False), text(verdicts.value(row, row.head), code=False),
-            verdicts.percent(row.change), verdicts.interval(row), str(row.rounds or "-"), _verdict(row),
+            text(row.name), _whole(verdicts.value(row, row.base)), _whole(verdicts.value(row, row.head)),
+            _whole(verdicts.percent(row.change)), _whole(verdicts.interval(row)), str(row.rounds or "-"), _verdict(row),
         ]  # fmt: skip
         cells += [text(row.reason, code=False)] if reasons else []
         cells += [text(row.harness, code=False)] if own else []
@@ -95,6 +94,11 @@ def _table(rows: Sequence[Verdict], room: int, *, reasons: bool) -> tuple[str, i
 
 def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
+
+
+def _whole(value: str) -> str:
+    """A number that no line break parts from its unit."""
+    return text(value, code=False).replace(" to ", "\0").replace(" ", "&#160;").replace("\0", " to ")
 
 
 def _verdict(row: Verdict) -> str:
@@ -129,7 +133,7 @@ def _controls(controls: Sequence[Verdict]) -> str:
     moved = [row for row in controls if row.verdict == "moved"]
     lines = [_line(["control arm", "change", "95 % interval", "verdict"]), _line(["---", "---:", "---:", "---"])]
     lines += [
-        _line([text(row.name), verdicts.percent(row.change), verdicts.interval(row), row.verdict])
+        _line([text(row.name), _whole(verdicts.percent(row.change)), _whole(verdicts.interval(row)), row.verdict])
         for row in [*moved, *(row for row in controls if row.verdict != "moved")][:40]
     ]
     summary = (

@@ -46,7 +46,7 @@ class Cells(HTMLParser):
 
     def handle_data(self, data):
         if self.inside:
-            self.rows[-1][-1] += data
+            self.rows[-1][-1] += data.replace("\xa0", " ")
 
 
 def rendered(text):
