@@ -15,7 +15,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -119,11 +118,7 @@ def record_asv(folder: Path, numbers: range, config: Path, seconds: float) -> No
     from hybrid_kernels.judge import verdict
     from hybrid_kernels.measure import rounds as measuring
 
-    quick = {"repeat": 5, "warmup_time": 0.05}
-    suite = [r"^reads\.Seconds.*cpu.*resident.*12\.5"]
-    with measuring.AsvLaboratory(
-        config, "HEAD", "HEAD", benchmark=suite, controls=r"^controls\.NumpyCopy", attributes=quick
-    ) as laboratory:
+    with measuring.AsvLaboratory(config, "HEAD", "HEAD", benchmark=[r"^quick\."], controls="^$") as laboratory:
         for number in numbers:
             keep = folder / "asv" / f"comparison-{number:02d}"
             begun = time.monotonic()
@@ -133,7 +128,6 @@ def record_asv(folder: Path, numbers: range, config: Path, seconds: float) -> No
 
 # --- tables
 
-Pair = tuple[tuple[float, ...], tuple[float, ...]]
 Rounds = list[dict[str, tuple[float, ...]]]
 
 
@@ -142,8 +136,8 @@ def _pools(folder: Path) -> dict[str, dict[str, Rounds]]:
     from hybrid_kernels.history import importers
 
     found: dict[str, dict[str, Rounds]] = {}
-    places = [(path.parent.name, path.parent) for path in sorted(folder.glob("*/plan.json"))]
-    places += [("asv", path.parent) for path in sorted(folder.glob("asv/*/plan.json"))]
+    places = [(path.parent.name, path.parent) for path in sorted(folder.glob("*/round-001.json"))]
+    places += [("asv", path.parent) for path in sorted(folder.glob("asv/*/round-001.json"))]
     for what, place in places:
         by_round: dict[tuple[str, int], dict[str, tuple[float, ...]]] = {}
         for sample in importers.kept([place])[0]:
@@ -157,46 +151,59 @@ def _pools(folder: Path) -> dict[str, dict[str, Rounds]]:
     return found
 
 
-def _ours(reports: Callable[[], Sequence[Callable[[int], Pair]]], count: int, planted: int = 0) -> dict[str, float]:
-    """Reports of `--rounds auto` over rows given as functions from a round to a pair: what they called, and when."""
+def _ours(report: Callable[[], Any], count: int, planted: int = 0) -> dict[str, float]:
+    """`count` reports of `--rounds auto`: what share calls an equal row, or finds the planted first one, and when.
+
+    `report` gives log-ratios [rows, rounds]. The statistics are those of `judge.stats`, all rows at once.
+    """
+    import numpy as np
+    from scipy.stats import t
+
+    from hybrid_kernels.judge import stats
+
+    margin = np.log1p(stats.DEFAULT_THRESHOLD)
+    wrong = 0
+    hits: list[int] = []
+    for _ in range(count):
+        d = report()
+        found, false = 0, False
+        for look in stats.LOOKS:
+            mean, error = d[:, :look].mean(axis=1), d[:, :look].std(axis=1, ddof=1) / np.sqrt(look)
+            level = stats.allowance(stats.FALSE_REPORTS, look, stats.LOOKS)
+            called = stats.called(2 * t.sf(np.abs(mean) / error, look - 1), level) & (np.abs(mean) >= margin)
+            false = false or bool(called[planted:].any())
+            if planted and called[0] and mean[0] > 0 and not found:
+                found = look
+        wrong += false
+        if found:
+            hits.append(found)
+    return {
+        "wrong": wrong / count, "found": len(hits) / count,
+        "rounds": float(np.median(hits)) if hits else float("nan"),
+        "late": float(np.percentile(hits, 95)) if hits else float("nan"),
+    }  # fmt: skip
+
+
+def _differences(pool: Rounds) -> Any:
+    """log(head / base) of the medians of each round."""
+    import numpy as np
+
+    return np.array([np.log(np.median(sides["head"]) / np.median(sides["base"])) for sides in pool])
+
+
+def _equal(rng: Any, differences: Sequence[Any], rows: int) -> Any:
+    """Log-ratios [rows, rounds] from rounds of equal code, in another order and with the sides exchanged at random.
+
+    Equal code has no sides. Each recorded round is used once a row: drawing with repetition would now and then put the
+    same round four times into a row, which looks free of noise and is nothing that can happen.
+    """
     import numpy as np
 
     from hybrid_kernels.judge import stats
 
-    called = wrong = 0
-    hits: list[int] = []
-    margin = np.log1p(stats.DEFAULT_THRESHOLD)
-    for _ in range(count):
-        rows = reports()
-        d = np.array(
-            [[np.log(np.median(h) / np.median(b)) for b, h in map(row, range(stats.LOOKS[-1]))] for row in rows]
-        )
-        found, false = 0, False
-        for look in stats.LOOKS:
-            known = [stats.estimate(row[:look]) for row in d]
-            level = stats.allowance(stats.FALSE_REPORTS, look, stats.LOOKS)
-            flags = stats.called([k.p_value() for k in known], level)
-            slower = [bool(flag) and abs(k.mean) >= margin for flag, k in zip(flags, known, strict=True)]
-            false = false or any(slower[planted:])
-            if planted and slower[0] and known[0].mean > 0 and not found:
-                found = look
-        wrong += false
-        called += bool(found)
-        if found:
-            hits.append(found)
-    return {"wrong": wrong / count, "found": called / count, "rounds": float(np.median(hits)) if hits else float("nan")}
-
-
-def _draw(rng: Any, pool: Rounds, swap: bool = True) -> Callable[[int], Pair]:
-    """Rounds of a benchmark drawn anew; those of equal code with the sides exchanged at random, as they have none."""
-    picks = rng.integers(0, len(pool), 64)
-    turns = rng.random(64) < 0.5 if swap else [False] * 64
-
-    def at(number: int) -> Pair:
-        sides = pool[picks[number]]
-        return (sides["head"], sides["base"]) if turns[number] else (sides["base"], sides["head"])
-
-    return at
+    most = stats.LOOKS[-1]
+    drawn = [rng.permutation(differences[row % len(differences)])[:most] for row in range(rows)]
+    return np.array(drawn) * rng.choice([-1.0, 1.0], (rows, most))
 
 
 def _pair_rule(rng: Any, pools: list[Rounds], limit: float) -> bool:
@@ -204,7 +211,9 @@ def _pair_rule(rng: Any, pools: list[Rounds], limit: float) -> bool:
     import numpy as np
 
     for row in range(ROWS):
-        base, head = _draw(rng, pools[row % len(pools)])(0)
+        pool = pools[row % len(pools)]
+        sides = pool[int(rng.integers(0, len(pool)))]
+        base, head = (sides["base"], sides["head"]) if rng.random() < 0.5 else (sides["head"], sides["base"])
         if np.median(head) > (1 + limit) * np.median(base):
             return True
     return False
@@ -229,24 +238,28 @@ def _asv_rule(rng: Any, pools: list[Rounds]) -> bool:
     return False
 
 
-def _power(rng: Any, name: str, pool: Rounds, others: list[Rounds], share: float) -> None:
-    """One line: how often a row drawn from `pool`, with its head slowed by `share` more, is found among equal rows."""
+def _power(rng: Any, name: str, planted: Any, others: Sequence[Any], share: float | None) -> None:
+    """One line: how often a row drawn from `planted` is found among equal rows.
+
+    `share`: the rounds are of equal code and the head is slowed by exactly that; None: they were measured slowed.
+    """
     import numpy as np
 
-    def slowed(number: int, draw: Callable[[int], Pair]) -> Pair:
-        base, head = draw(number)
-        return base, tuple(value * (1 + share) for value in head)
+    from hybrid_kernels.judge import stats
 
-    def rows() -> list[Callable[[int], Pair]]:
-        planted = partial(slowed, draw=_draw(rng, pool, swap=share > 0))
-        return [planted, *(_draw(rng, others[row % len(others)]) for row in range(ROWS - 1))]
+    def report() -> Any:
+        rows = _equal(rng, others, ROWS)
+        if share is None:
+            rows[0] = rng.permutation(planted)[: stats.LOOKS[-1]]
+        else:
+            rows[0] = _equal(rng, [planted], 1)[0] + np.log1p(share)
+        return rows
 
-    measured = np.exp(np.mean([np.log(np.median(s["head"]) / np.median(s["base"])) for s in pool])) - 1
-    true = share or measured
-    got = _ours(rows, REPORTS // 2, planted=1)
+    true = np.expm1(planted.mean()) if share is None else share
+    got = _ours(report, REPORTS, planted=1)
     print(
-        f"{name:<34} {100 * true:+6.1f} %  found {got['found']:.3f}  median rounds {got['rounds']:.0f}  "
-        f"wrong {got['wrong']:.3f}"
+        f"{name:<32} {100 * true:+6.1f} %  found {got['found']:.3f}  rounds {got['rounds']:.0f} (95 of 100: "
+        f"{got['late']:.0f})  wrong {got['wrong']:.3f}"
     )
 
 
@@ -259,38 +272,40 @@ def tables(folder: Path) -> None:
 
     rng = np.random.default_rng(20)
     pools = _pools(folder)
-    print(f"{'recording':<12}{'rounds':>7}{'noise of a round':>30}")
+    print("recording, rounds, benchmark, log-ratio of a round")
     for what, rows in pools.items():
         for name, pool in rows.items():
-            d = [np.log(np.median(sides["head"]) / np.median(sides["base"])) for sides in pool]
-            print(f"{what:<12}{len(pool):>7}  {name:<44} mean {np.mean(d):+.3f} sd {np.std(d):.3f}")
+            d = _differences(pool)
+            print(f"{what:<14}{len(pool):>5}  {name:<72} mean {d.mean():+.3f} sd {d.std():.3f}")
     print("\nfalse alarms: share of reports of equal code that call anything", f"({REPORTS} reports of {ROWS} rows)")
     for what, rows in pools.items():
-        equal = [pool for name, pool in rows.items() if not name.startswith("planted")]
-        single = [sum((_pair_rule(rng, equal, limit) for _ in range(REPORTS)), 0) / REPORTS for limit in (0.15, 0.30)]
-        usable = [pool for pool in equal if len(pool) > 4]
-        asv = sum(_asv_rule(rng, usable) for _ in range(200)) / 200 if usable else float("nan")
-        ours = _ours(lambda equal=equal: [_draw(rng, equal[row % len(equal)]) for row in range(ROWS)], REPORTS)
+        equal = [pool for name, pool in rows.items() if not name.startswith("planted") and len(pool) >= 32]
+        if not equal:
+            continue
+        single = [sum(_pair_rule(rng, equal, limit) for _ in range(REPORTS)) / REPORTS for limit in (0.15, 0.30)]
+        asv = sum(_asv_rule(rng, equal) for _ in range(REPORTS)) / REPORTS
+        equal_d = [_differences(pool) for pool in equal]
+        ours = _ours(lambda equal_d=equal_d: _equal(rng, equal_d, ROWS), REPORTS)
         print(
-            f"{what:<12} ours {ours['wrong']:.3f}  pair 15 % {single[0]:.3f}  pair 30 % {single[1]:.3f}  asv {asv:.3f}"
+            f"{what:<14} ours {ours['wrong']:.3f}  pair 15 % {single[0]:.3f}  pair 30 % {single[1]:.3f}  asv {asv:.3f}"
         )
     for what in [what for what in pools if what.startswith("planted")]:
-        print(f"\npower, {what}: one row of {ROWS} slower, {REPORTS // 2} reports of --rounds auto, threshold 3 %")
-        equal = [pool for name, pool in pools[what].items() if not name.startswith("planted")]
+        print(f"\npower, {what}: one row of {ROWS} slower, {REPORTS} reports of --rounds auto, threshold 3 %")
+        equal_d = [_differences(pool) for name, pool in pools[what].items() if name.startswith("equal")]
         for name, pool in pools[what].items():
             if name.startswith("planted"):
-                _power(rng, f"{name}, as measured", pool, equal, 0.0)
-        for share in SHARES:
-            _power(rng, "equal.gemv_1_thread, exactly", pools[what]["equal.gemv_1_thread()"], equal, share)
+                _power(rng, f"{name} as measured", _differences(pool), equal_d, None)
+        for name in ("equal.gemv_1_thread()", "equal.gemv_2_threads()"):
+            for share in SHARES:
+                _power(rng, f"{name[6:-2]}, exactly", _differences(pools[what][name]), equal_d, share)
     print("\nrecorded runs judged as they are")
-    for place in [path.parent for path in sorted(folder.glob("**/plan.json"))]:
+    for place in [path.parent for path in sorted(folder.glob("**/round-001.json"))]:
         samples, _ = importers.kept([place])
         result = verdict.judge(importers.frame(samples), looks=stats.LOOKS)
         words = [row.verdict for row in result.rows if not row.name.startswith("planted")]
         told = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
-        print(
-            f"{place.relative_to(folder)}: {result.rounds} rounds: {told}; controls {[row.verdict for row in result.controls]}"
-        )
+        held = ", ".join(row.verdict for row in result.controls)
+        print(f"{place.relative_to(folder)}: {result.rounds} rounds: {told or 'nothing'}; control arms {held}")
 
 
 def main() -> None:
