@@ -1,4 +1,4 @@
-"""The CPU kernel in processes of half a second: rows for comparisons that must be quick, with a control arm of their own.
+"""The CPU kernel in processes of half a second, with a control arm: for comparisons that must be quick.
 
 The weights (6.6 MB packed) fit a large cache, so these are no figures of a memory: they answer only whether a change
 made the kernel slower.
