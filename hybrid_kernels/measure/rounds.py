@@ -31,9 +31,10 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from hybrid_kernels import files
-from hybrid_kernels.errors import BadInput, NothingMeasured
+from hybrid_kernels.devices import cuda_absence, open_device
+from hybrid_kernels.errors import BadInput, HybridKernelsError, NothingMeasured
 from hybrid_kernels.measure import diffs
-from hybrid_kernels.measure.facts import host_facts
+from hybrid_kernels.measure.facts import host_facts, under_load
 from hybrid_kernels.records import CONTROL_NAMES, SCHEMA, Sampled, plain
 
 SIDES = ("base", "head")
@@ -110,7 +111,7 @@ def measure(
     unsettled: list[str] = []
     started, longest = clock(), 0.0
     most = rounds if rounds is not None else stop.looks[-1] if stop is not None else 0
-    facts = host_facts()
+    facts = machine_facts()
     while done < most:
         if stop is not None and done in stop.looks:
             unsettled = stop(samples)
@@ -130,6 +131,17 @@ def measure(
         _write_round(keep, done, rows, clock() - began)
         samples.extend(rows)
     return Kept(keep, laboratory.plan, tuple(samples), done, resumed, sequential, interrupted, out_of_time, (), facts)
+
+
+def machine_facts() -> dict[str, Any]:
+    """Facts of the host, and of its GPU under a short load where there is one; read before anything is measured."""
+    if cuda_absence() is not None:
+        return host_facts()
+    try:
+        with open_device("cuda") as device:
+            return dict(plain(under_load(device)))
+    except HybridKernelsError as error:  # the GPU is the project's business, not ours: its absence stops nothing
+        return host_facts() | {"device": f"cuda, not readable: {error}"}
 
 
 def _alive(cells: Sequence[Cell], samples: Sequence[Sampled]) -> list[Cell]:
