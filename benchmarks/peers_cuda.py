@@ -8,7 +8,8 @@ what bfloat16 can hold, before anything is timed. The streaming read of the same
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,9 @@ import numpy.typing as npt
 from hybrid_kernels.devices.base import Arm
 from hybrid_kernels.devices.cuda import CudaDevice
 from hybrid_kernels.errors import BadInput, ConditionNotMet, DeviceUnavailable
+from hybrid_kernels.layout.models import find
 from hybrid_kernels.layout.weights import Int4Weights, unpack_nibbles
+from hybrid_kernels.units import MIB
 
 INNER_TILES = 8
 """How many k-tiles torch interleaves; of 2, 4 and 8 the widest loads."""
@@ -94,22 +97,36 @@ def _torch() -> Any:
     return torch
 
 
-def arms(device: CudaDevice, n: int, k: int) -> tuple[Sequence[Arm], list[tuple[str, str]]]:
-    """Ours, tinygemm and the streaming read over the same [n, k] matrix, and who is compared with whom (by label).
+@contextlib.contextmanager
+def arms(n: int, k: int) -> Iterator[tuple[list[Arm], list[tuple[str, str]]]]:
+    """Ours, tinygemm and the streaming read over one [n, k] matrix, and who is compared with whom (by label).
 
-    ConditionNotMet when the two kernels do not agree. Closing the device closes our arms; close the peer's too.
+    ConditionNotMet when the two kernels do not agree. Everything is given back at the end.
     """
     weights = Int4Weights.random(n, k, 32, seed=0)
     x = np.random.default_rng(0).standard_normal(k).astype(np.float16)
-    copies = device.cold_copies(weights.packed_bytes)
-    placed = device.place(weights, "resident", copies=copies)
-    ours = device.read_arm(placed, x, "graph")
-    peer = TinyGemm(weights, x, copies)
-    ours.run(copies)
-    peer.run(copies)
-    y, theirs = ours.output(), peer.output()
-    off = float(np.linalg.norm(y - theirs) / np.linalg.norm(y))
-    if not off <= AGREEMENT:
-        raise ConditionNotMet(f"tinygemm differs from ours by {off:.1e} of the output; nothing was timed")
-    stream = device.stream_arm(placed, "graph")
-    return [ours, peer, stream], [(ours.label, peer.label), (ours.label, stream.label)]
+    with CudaDevice() as device:
+        copies = device.cold_copies(weights.packed_bytes)
+        placed = device.place(weights, "resident", copies=copies)
+        ours, stream = device.read_arm(placed, x, "graph"), device.stream_arm(placed, "graph")
+        with TinyGemm(weights, x, copies) as peer:
+            ours.run(copies)
+            peer.run(copies)
+            y, theirs = ours.output(), peer.output()
+            off = float(np.linalg.norm(y - theirs) / np.linalg.norm(y))
+            if not off <= AGREEMENT:
+                raise ConditionNotMet(f"tinygemm differs from ours by {off:.1e} of the output; nothing was timed")
+            yield [ours, peer, stream], [(ours.label, peer.label), (ours.label, stream.label)]
+
+
+def shapes(sizes_mib: Sequence[float], k: int, model: str | None) -> list[tuple[str, int, int]]:
+    """(name, n, k) of each matrix: every distinct projection of a model, or sizes in MiB of packed bytes.
+
+    n is rounded to whole 64s, and BadInput says so when tinygemm cannot take a shape.
+    """
+    if model is not None:
+        distinct: dict[tuple[int, int], str] = {}
+        for projection in find(model).projections(lm_head=True):
+            distinct.setdefault((projection.n, projection.k), projection.name.rpartition(".")[2])
+        return [(name, n, k) for (n, k), name in distinct.items()]
+    return [(f"{mib:g} MiB", max(round(mib * MIB / (k / 2) / 64), 1) * 64, k) for mib in sizes_mib]
