@@ -19,7 +19,7 @@ def test_every_access_is_a_row_in_both_tiers(gpu, monkeypatch):
 
     assert len(found.table) == 2 * (len(accesses.ACCESSES) + 1)
     assert found.table.gbs.tolist() == pytest.approx([1.0] * len(found.table))
-    assert [(p.tier, p.variant) for p in found.placements] == [("resident", "narrow"), ("in_place", "narrow")]
+    assert [(p.tier, p.variant) for p in found.placements] == [("resident", "wide"), ("in_place", "wide")]
     assert [done for done, _, _ in seen] == list(range(1, seen[-1][1] + 1))
 
 
