@@ -10,7 +10,8 @@ The rules, in the order in which they are tried:
   unless the ledger states a flaw of the old method; then it is a correction on record.
 - A control arm itself moved, or one moved along with the series and accounts for at least half of the change:
   environment. One moved and accounts for less: confounded.
-- A recorded fact changed at the same boundary and no control arm was measured on both sides: unverified.
+- A recorded fact changed at the same boundary and no control arm was measured on both sides: unverified. So is a level
+  that changed together with the number of calls a sample, unless the levels beside it contradict that.
 - Otherwise the direction decides: improvement or regression; undone when the series returns to the level before.
   Without a direction it is a change and nothing more.
 """
@@ -296,8 +297,8 @@ class _Judge:
         move = _compare(s, old, s, new)
         arms = self.arms(s, int(s.order[old[1] - 1]), int(s.order[new[0]]))
         facts = self.facts(s, old[1] - 1, new[0])
-        kind, reason, world = self._cause(s, move, arms, facts)
-        notes = list(self._sampling(s, old, new))
+        notes, sampling = self._sampling(s, old, new)
+        kind, reason, world = self._cause(s, move, arms, facts, sampling)
         if any(new[0] in run.unconfirmed for run in s.runs):
             notes.append("unconfirmed: one or two points beside a change of version, which may be outliers")
         if kind in VERDICTS and facts:
@@ -313,7 +314,7 @@ class _Judge:
         )  # fmt: skip
 
     def _cause(
-        self, s: Series, move: moves.Move, arms: Sequence[ControlArm], facts: Sequence[FactChange]
+        self, s: Series, move: moves.Move, arms: Sequence[ControlArm], facts: Sequence[FactChange], sampling: str | None
     ) -> tuple[str, str, float | None]:
         """(kind, reason, world factor when it is one of two) of a level change within a version."""
         if self.is_control(s):
@@ -329,6 +330,8 @@ class _Judge:
         if facts and not steady:
             text = f"{_listed(facts)} changed at the same boundary and no control arm tells whether the machine did"
             return "unverified", text, None
+        if sampling is not None:
+            return "unverified", sampling, None
         held = (
             f"; {len(arms)} control arm{'s' * (len(arms) != 1)} kept the level" if arms else "; no control arm measured"
         )
@@ -369,10 +372,14 @@ class _Judge:
                     break
         return events
 
-    def _sampling(self, s: Series, old: tuple[int, int], new: tuple[int, int]) -> list[str]:
-        """What to say of number and repeat when they changed at a step: asv's version does not cover them."""
+    def _sampling(self, s: Series, old: tuple[int, int], new: tuple[int, int]) -> tuple[list[str], str | None]:
+        """What to say of number and repeat when they changed at a step, and which change may be the cause of it.
+
+        asv's version covers neither. Repeat only decides how many samples there are, so it is never the cause.
+        """
         last, first = s.points[old[1] - 1], s.points[new[0]]
-        notes = []
+        notes: list[str] = []
+        cause = None
         for name in ("number", "repeat"):
             a, b = getattr(last, name), getattr(first, name)
             if a == b or not a or not b:
@@ -380,14 +387,15 @@ class _Judge:
             text = f"{name} changed from {a} to {b} at the same boundary (a sampling parameter; no part of the version)"
             before = [getattr(point, name) for point in s.points[old[0] : old[1]]]
             after = [getattr(point, name) for point in s.points[new[0] : new[1]]]
-            if b in before or a in after:
-                text += ": not the cause, the levels beside it do not follow it"
-            elif name == "number" and _follows(a * _level(s, old), b * _level(s, new), b):
-                text += ": asv chooses it from the duration, so it follows the level"
+            if name == "repeat":
+                notes.append(text)
+            elif b in before or a in after:
+                notes.append(f"{text}: not the cause, the levels beside it do not follow it")
+            elif s.unit == "seconds" and _follows(a * _level(s, old), b * _level(s, new), b):
+                notes.append(f"{text}: asv chooses it from the duration, so it follows the level")
             else:
-                text += ": may be the cause; measure both commits with the same"
-            notes.append(text)
-        return notes
+                cause = f"{text}: it may be the cause; measure both commits with the same"
+        return notes, cause
 
     # ---- versions and methods
 
@@ -425,7 +433,8 @@ class _Judge:
         names = {"method_before": _named(before, a, old), "method": _named(after, b, new)}
         move = _compare(a, old, b, new)
         known = {"factor": move.ratio, "factor_low": move.low, "factor_high": move.high}
-        notes = self._sampling(a, old, new) if a is b else []
+        notes, sampling = self._sampling(a, old, new) if a is b else ([], None)
+        notes += [sampling] if sampling is not None else []
         if a.unit != b.unit:
             notes.append(f"{a.unit or 'no unit'} before, {b.unit or 'no unit'} after: no factor between them")
             known = {}
