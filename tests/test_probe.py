@@ -82,7 +82,7 @@ def test_bad_input_is_one_line_and_exit_2(arguments: list[str], names: str, tmp_
 def test_ctrl_c_keeps_the_finished_rows(tmp_path: Path) -> None:
     """Interrupted in the second of two sizes: the first is in the file, and the program says so and ends at once."""
     target = tmp_path / "p.json"
-    command = [*RUN, *SMALL, "--sizes", "1,64", "--reps", "1000", "--json", str(target)]
+    command = [*RUN, *SMALL, "--sizes", "1,64", "--reps", "200", "--json", str(target)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
         assert child.stderr is not None
         for line in child.stderr:
