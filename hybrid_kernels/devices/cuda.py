@@ -49,6 +49,7 @@ GATE_OPERATIONS = 384
 """Entries put on a stream before its gate opens at the latest: a launch queue that is full blocks the host."""
 GATE_LIMIT_NS = 2_000_000_000
 GATE_TRIES = 3
+PCI_DEVICES = Path("/sys/bus/pci/devices")
 NON_BLOCKING = 1
 """CU_STREAM_NON_BLOCKING: no implicit waiting for the default stream."""
 
@@ -415,7 +416,7 @@ class CudaDevice(Device):
     def limit_gbs(self, tier: str) -> float | None:
         if tier == "resident":  # two transfers a clock
             return 2 * self._memory_khz * 1e3 * self._bus_bits / 8 / GB or None
-        return _link_limit_gbs(self.pci_bus_id)
+        return link_limit_gbs(self.pci_bus_id)
 
 
 def _half_scales(weights: Int4Weights) -> npt.NDArray[np.float16]:
@@ -435,12 +436,12 @@ def _available_host_bytes() -> int:
     return sys.maxsize
 
 
-def _link_limit_gbs(pci_bus_id: str) -> float | None:
+def link_limit_gbs(pci_bus_id: str) -> float | None:
     """What the PCIe link of a GPU can carry, after line coding, in GB/s: 128b/130b from 8 GT/s on, 8b/10b below.
 
     From Linux's sysfs; None elsewhere, or where a virtual machine hides it.
     """
-    folder = Path("/sys/bus/pci/devices") / pci_bus_id.lower()[-12:]
+    folder = PCI_DEVICES / pci_bus_id.lower()[-12:]
     try:
         speed = float((folder / "max_link_speed").read_text().split()[0])
         width = int((folder / "max_link_width").read_text())

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from hybrid_kernels.devices import cuda
 from hybrid_kernels.devices.base import Access
 from hybrid_kernels.devices.cuda import CudaDevice
 from hybrid_kernels.errors import BadInput, ConditionNotMet, DeviceFailure
@@ -275,3 +276,33 @@ def test_a_sweep_shows_captures_and_fallbacks(gpu, monkeypatch, refused):
     assert (graphs.fallbacks > 0).all() == refused
     assert graphs.warnings.map(lambda names: "fell back to eager" in names).all() == refused
     assert words.startswith(f"Graphs: {graphs.captures.sum()} captured and replayed, {graphs.fallbacks.sum()} batches")
+
+
+@pytest.mark.parametrize(
+    ("speed", "width", "limit"),
+    [
+        ("32.0 GT/s PCIe", "16", 63.0),
+        ("2.5 GT/s PCIe", "16", 4.0),
+        ("16.0 GT/s PCIe", "8", 15.75),
+        ("Unknown", "16", None),
+        ("8.0 GT/s PCIe", "255", None),
+    ],
+)
+def test_the_link_limit_is_what_the_lines_carry(monkeypatch, tmp_path, speed, width, limit):
+    """Lanes times speed less the line code, in GB/s; unknown where a virtual machine hides the link."""
+    folder = tmp_path / "0000:0a:00.0"
+    folder.mkdir()
+    (folder / "max_link_speed").write_text(speed + "\n")
+    (folder / "max_link_width").write_text(width + "\n")
+    monkeypatch.setattr(cuda, "PCI_DEVICES", tmp_path)
+
+    found = cuda.link_limit_gbs("00000000:0A:00.0")
+
+    assert found is None if limit is None else found == pytest.approx(limit, abs=0.02)
+    assert cuda.link_limit_gbs("0000:0b:00.0") is None
+
+
+def test_no_read_is_believed_beyond_the_memory(device):
+    """The resident limit is two transfers a clock over the whole bus: 1 GHz and 512 bits carry 128 GB/s."""
+    assert device.limit_gbs("resident") == pytest.approx(128.0)
+    assert device.free_bytes("in_place") > 0
