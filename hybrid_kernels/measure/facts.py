@@ -124,16 +124,17 @@ def under_load(device: Device) -> Facts:
 
 
 def warnings(found: Mapping[str, Any]) -> tuple[str, ...]:
-    """What limits a number measured meanwhile: `downtrained link`, `shared device`, `throttled`.
+    """What limits a number measured meanwhile: `downtrained link`, `shared device`, `throttled (and by what)`.
 
     found: fields of records.Facts read under load. A link is downtrained when it is below what device and slot can do
     together, in generation or in lanes.
     """
     pairs = [(found.get(name), found.get(f"{name}_max")) for name in ("link_generation", "link_width")]
+    slowed = [reason for reason in found.get("throttle_reasons", ()) if reason in THROTTLING]
     holds = {
         "downtrained link": any(now is not None and best is not None and now < best for now, best in pairs),
         "shared device": bool(found.get("other_processes")),
-        "throttled": any(reason in THROTTLING for reason in found.get("throttle_reasons", ())),
+        f"throttled ({', '.join(slowed)})": bool(slowed),
     }
     return tuple(name for name, true in holds.items() if true)
 
