@@ -11,6 +11,10 @@ from cffi import FFI
 
 _HERE = Path(__file__).parent
 
+# Contraction off: every fused multiply-add is written as one, so that a compiler's choice changes no bit.
+COMPILE_ARGS = ["-O3", "-std=gnu11", "-ffp-contract=off", "-pthread"]
+"""What the kernel is compiled with, on any processor."""
+
 ffibuilder = FFI()
 ffibuilder.cdef("""
     int hk_gemv_f32(const uint8_t *packed, const float *scales, const uint8_t *zero_points, const float *x, float *y,
@@ -31,7 +35,6 @@ ffibuilder.set_source(
     '#include "gemv_int4.c"',
     include_dirs=[str(_HERE)],
     depends=[str(_HERE / "gemv_int4.c")],
-    # Contraction off: every fused multiply-add is written as one, so that a compiler's choice changes no bit.
-    extra_compile_args=["-O3", "-std=gnu11", "-ffp-contract=off", "-pthread"],
+    extra_compile_args=COMPILE_ARGS,
     extra_link_args=["-pthread"],
 )

@@ -16,25 +16,27 @@
  * zeroed buffer; activations beyond k are zero, so padding codes never count.
  *
  * Versions, each kept because it was faster than the one before it in one run, or needed by a processor that lacks it:
- *   portable    plain C in fixed-size loops that compilers vectorise for SSE2 or NEON
+ *   portable    vector types of the compiler, four lanes (SSE2, NEON); on aarch64 with fused and widening NEON products
  *   avx2        codes to float by shift and convert; int8 by maddubs, whose 16-bit sums cannot overflow here
  *   avx512      a nibble to a float by one permute of a 16-entry table, no mask and no conversion
  *   avx512vnni  int8 only: four products and their sum in one instruction
  * What they share: rows one after another, a run a thread, since each restart of a stream costs (turns of 64 KiB at one
- * run read a third slower); codes prefetched 2 KiB ahead (float32 from memory: plus two fifths); the activation
- * prepared with SIMD (2 us against 15). Tried and dropped: two and four rows sharing a load of the activation, which
- * gained nothing in cache and lost a third from memory.
+ * run read a third slower); codes prefetched (float32 from memory: plus two fifths); codes held in a register, because
+ * the int8 loop is bound by loads (plus 9 %); the activation prepared with SIMD (2 us against 15). Tried and dropped:
+ * two and four rows sharing a load of the activation, which gained nothing in cache and lost a third from memory;
+ * prefetching scales and zero points, which cost a fifth in int8 mode.
  *
  * hk_gemv_f32, float32 activations: the zero point is hoisted, s * (sum x (c - 8) + (8 - z) sum x), the first sum in 16
  *   running lanes, fused multiply-adds.
  * hk_gemv_i8, activations rounded to int8 per block, a = max|x| / 127, q = round(x / a) (as ONNX Runtime does at
- *   accuracy level 4): the dot product of a group is an exact integer, then sum float(dot) * (s * a) in 16 lanes without
- *   fusing. All variants give the same bits. Error against exact arithmetic, besides float32 rounding of the sum:
+ *   accuracy level 4): the dot product of a group is an exact integer, then sum float(dot) * (s * a) in 16 lanes, not
+ *   fused. All variants give the same bits. Error against exact arithmetic, besides float32 rounding of the sum:
  *   |error of y[row]| <= sum over blocks of max|x| / 254 * |scale| * sum |code - zero|, because no activation moves by
  *   more than half a step. (A block whose max|x| is under 1e-35 is taken as zero.)
  *
- * The bits of y do not depend on the number of threads or on where the weights lie: a row is one thread's, and the order
- * inside a row is fixed.
+ * The bits of y do not depend on the number of threads or on where the weights lie: a row is one thread's, and the
+ * order inside a row is fixed. In float32 mode avx2, avx512 and the NEON code of portable give the same bits too;
+ * portable on x86-64 does not fuse and is within rounding of them.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE 1 /* sched_getcpu and thread affinity */
@@ -50,6 +52,8 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 #define HK_X86 1
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #define INLINE static inline __attribute__((always_inline))
@@ -285,7 +289,8 @@ struct tail {
 };
 
 /* Chunk `chunk` of row `row`; a part-filled one is copied to `tail` with zeros behind it. */
-INLINE struct piece piece_of(const struct gemv *g, int64_t row, int64_t chunk, int group, int share, struct tail *tail) {
+INLINE struct piece piece_of(const struct gemv *g, int64_t row, int64_t chunk, const int group, const int share,
+                             struct tail *tail) {
     const int64_t first = chunk * LANES, block = first / share, left = g->groups - first;
     struct piece p = {g->packed + row * g->row_bytes + first * (group / 2),
                       g->zeros ? g->zeros + row * g->row_zeros + block / 2 : NULL, g->scales + row * g->blocks + block};
@@ -370,44 +375,86 @@ static void prepare_f32_portable(struct gemv *g, const float *x) { prepare_f32(g
 
 INLINE int zero_of(const uint8_t *zeros, int block) { return zeros ? (zeros[block / 2] >> 4 * (block & 1)) & 15 : 8; }
 
-#if defined(__FP_FAST_FMAF)
-#define MADD(a, b, c) __builtin_fmaf(a, b, c)
-#else
-#define MADD(a, b, c) ((a) * (b) + (c))
-#endif
+/* Four lanes at a time, in the vector types that GCC and clang have for every processor: left to themselves they unroll
+ * these loops and then find nothing to vectorise. */
+typedef float float4 __attribute__((vector_size(16)));
+typedef int32_t int4 __attribute__((vector_size(16)));
 
-INLINE void rows_f32_portable(const struct gemv *g, int64_t first, int64_t last, const int group, const int share) {
+INLINE float4 madd(float4 a, float4 b, float4 c) {
+#if defined(__aarch64__)
+    return (float4)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b); /* the bits of the x86 variants */
+#else
+    return a * b + c;
+#endif
+}
+
+INLINE float4 load4(const float *p) {
+    float4 v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+INLINE void rows_f32_portable(const struct gemv *call, int64_t first, int64_t last, const int group, const int share) {
+    const struct gemv copy = *call, *const g = &copy; /* a store to y could change *call, never this */
     const int spans = group * LANES / SPAN, lanes_a_group = LANES * group / SPAN;
     struct tail tail;
     for (int64_t row = first; row < last; row++) {
-        float acc[LANES] = {0}, zero[LANES] = {0};
+        float4 acc[4] = {{0}}, zero[4] = {{0}};
         for (int64_t c = 0; c < g->chunks; c++) {
             const struct piece p = piece_of(g, row, c, group, share, &tail);
-            const float *xsum = g->xsum + c * LANES;
             for (int s = 0; s < spans; s++) {
                 const float *x = g->x + (c * spans + s) * SPAN;
-                uint32_t codes[LANES]; /* eight nibbles a lane, lowest first: little-endian */
-                float sum[LANES];
-                memcpy(codes, p.packed + s * 64, 64);
-                for (int l = 0; l < LANES; l++) sum[l] = (float)((int)(codes[l] & 15) - 8) * x[l];
-                for (int j = 1; j < 8; j++)
-                    for (int l = 0; l < LANES; l++)
-                        sum[l] = MADD((float)((int)(codes[l] >> 4 * j & 15) - 8), x[j * LANES + l], sum[l]);
-                for (int l = 0; l < LANES; l++) {
-                    const int in_chunk = s * (LANES / lanes_a_group) + l / lanes_a_group;
-                    acc[l] = MADD(sum[l], p.scales[in_chunk / share], acc[l]);
+                for (int four = 0; four < 4; four++) {
+                    int4 codes; /* eight nibbles a lane, lowest first: little-endian */
+                    memcpy(&codes, p.packed + s * 64 + four * 16, sizeof codes);
+                    float4 sum = __builtin_convertvector((codes & 15) - 8, float4) * load4(x + four * 4);
+                    for (int j = 1; j < 8; j++) {
+                        const float4 w = __builtin_convertvector((codes >> 4 * j & 15) - 8, float4);
+                        sum = madd(w, load4(x + j * LANES + four * 4), sum);
+                    }
+                    const float *scale = p.scales; /* of each lane's group */
+                    const int at = s * (LANES / lanes_a_group) + four * 4 / lanes_a_group;
+                    const int next = at + (lanes_a_group == 2);
+                    const float a = scale[at / share], b = scale[next / share];
+                    acc[four] = madd(sum, (float4){a, a, b, b}, acc[four]);
                 }
             }
             if (p.zeros)
-                for (int l = 0; l < LANES; l++)
-                    zero[l] = MADD((float)(8 - zero_of(p.zeros, l / share)) * xsum[l], p.scales[l / share], zero[l]);
+                for (int l = 0; l < LANES; l += 4) {
+                    float4 shift, scales;
+                    for (int i = 0; i < 4; i++) {
+                        shift[i] = (float)(8 - zero_of(p.zeros, (l + i) / share));
+                        scales[i] = p.scales[(l + i) / share];
+                    }
+                    zero[l / 4] = madd(shift * load4(g->xsum + c * LANES + l), scales, zero[l / 4]);
+                }
         }
-        for (int l = 0; l < LANES; l++) acc[l] += zero[l];
-        g->y[row] = sum_lanes(acc);
+        float lanes[LANES];
+        for (int four = 0; four < 4; four++) acc[four] += zero[four];
+        memcpy(lanes, acc, sizeof lanes);
+        g->y[row] = sum_lanes(lanes);
     }
 }
 
-INLINE void rows_i8_portable(const struct gemv *g, int64_t first, int64_t last, const int group, const int share) {
+/* Sum of low nibble x even + high nibble x odd over `bytes` (8 or 16) codes. 2 x 15 x 127 fits 16 bits. */
+INLINE int32_t dot_bytes(const uint8_t *code, const int8_t *even, const int8_t *odd, const int bytes) {
+#if defined(__aarch64__)
+    int32x4_t sum = vdupq_n_s32(0);
+    for (int i = 0; i < bytes; i += 8) {
+        const uint8x8_t c = vld1_u8(code + i);
+        const int16x8_t low = vmull_s8(vreinterpret_s8_u8(vand_u8(c, vdup_n_u8(15))), vld1_s8(even + i));
+        sum = vpadalq_s16(sum, vmlal_s8(low, vreinterpret_s8_u8(vshr_n_u8(c, 4)), vld1_s8(odd + i)));
+    }
+    return vaddvq_s32(sum);
+#else
+    int32_t sum = 0;
+    for (int i = 0; i < bytes; i++) sum += (code[i] & 15) * even[i] + (code[i] >> 4) * odd[i];
+    return sum;
+#endif
+}
+
+INLINE void rows_i8_portable(const struct gemv *call, int64_t first, int64_t last, const int group, const int share) {
+    const struct gemv copy = *call, *const g = &copy; /* a store to y could change *call, never this */
     struct tail tail;
     for (int64_t row = first; row < last; row++) {
         float acc[LANES] = {0};
@@ -417,9 +464,7 @@ INLINE void rows_i8_portable(const struct gemv *g, int64_t first, int64_t last, 
                 const int byte = l * group / 2;
                 const uint8_t *code = p.packed + byte;
                 const int8_t *q = g->q + c * LANES * group + byte / 64 * SPAN + byte % 64;
-                int32_t dot = 0;
-                for (int i = 0; i < group / 2; i++) /* 2 x 15 x 127 fits 16 bits, which compilers multiply faster */
-                    dot += (int16_t)((int16_t)((code[i] & 15) * q[i]) + (int16_t)((code[i] >> 4) * q[64 + i]));
+                int32_t dot = dot_bytes(code, q, q + 64, group / 2);
                 dot -= zero_of(p.zeros, l / share) * g->qsum[c * LANES + l];
                 acc[l] += (float)dot * (p.scales[l / share] * g->step[c * LANES + l]);
             }
@@ -450,10 +495,11 @@ FOR_EACH_BLOCK(rows_i8_portable, )
 #define T_VNNI __attribute__((target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")))
 #define UNROLL _Pragma("GCC unroll 16")
 
-/* Codes are asked for this far ahead, past the end too, where it does nothing. The processor's own prefetching loses
- * its lead in a loop with this much arithmetic to the byte: with it, float32 reads from memory gain two fifths. */
-enum { AHEAD = 2048 };
-#define PREFETCH(p) __builtin_prefetch((const void *)((uintptr_t)(p) + AHEAD), 0, 3)
+/* Codes are asked for this many bytes ahead, past the end too, where it does nothing. The processor's own prefetching
+ * loses its lead in a loop with this much arithmetic to the byte: with it float32 reads gain
+ * two fifths, int8 7 %. */
+enum { AHEAD_F32 = 2048, AHEAD_I8 = 4096 };
+#define PREFETCH(p, ahead) __builtin_prefetch((const void *)((uintptr_t)(p) + (ahead)), 0, 3)
 
 /* Holds a loaded vector in a register: compilers fold the load into every instruction that uses it otherwise. */
 #define KEEP(v) __asm__("" : "+v"(v))
@@ -491,7 +537,9 @@ T_AVX2 INLINE __m256 scales_256(const float *scales, const int share, const int 
     return _mm256_permutevar8x32_ps(_mm256_castps128_ps256(four), pick);
 }
 
-T_AVX2 INLINE void rows_f32_avx2(const struct gemv *g, int64_t first, int64_t last, const int group, const int share) {
+T_AVX2 INLINE void rows_f32_avx2(const struct gemv *call, int64_t first, int64_t last, const int group,
+                               const int share) {
+    const struct gemv copy = *call, *const g = &copy; /* a store to y could change *call, never this */
     const int spans = group * LANES / SPAN;
     const __m256i signs = _mm256_set1_epi32((int)0x88888888); /* flips a code into the two's complement of code - 8 */
     const __m256i pairs = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3);
@@ -506,7 +554,7 @@ T_AVX2 INLINE void rows_f32_avx2(const struct gemv *g, int64_t first, int64_t la
                 const int h = half & 1;
                 const float *xs = x + half / 2 * SPAN + 8 * h;
                 __m256i v = _mm256_xor_si256(_mm256_loadu_si256((const __m256i *)(p.packed + half * 32)), signs);
-                if (h) PREFETCH(p.packed + half * 32);
+                if (h) PREFETCH(p.packed + half * 32, AHEAD_F32);
                 __m256 sum = _mm256_setzero_ps();
                 UNROLL for (int j = 0; j < 8; j++) {
                     const __m256 w = _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(v, 28 - 4 * j), 28));
@@ -533,7 +581,9 @@ T_AVX2 INLINE void rows_f32_avx2(const struct gemv *g, int64_t first, int64_t la
     }
 }
 
-T_AVX2 INLINE void rows_i8_avx2(const struct gemv *g, int64_t first, int64_t last, const int group, const int share) {
+T_AVX2 INLINE void rows_i8_avx2(const struct gemv *call, int64_t first, int64_t last, const int group,
+                               const int share) {
+    const struct gemv copy = *call, *const g = &copy; /* a store to y could change *call, never this */
     const int parts = group * LANES / 64; /* of 32 bytes */
     const __m256i low = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1);
     struct tail tail;
@@ -545,7 +595,7 @@ T_AVX2 INLINE void rows_i8_avx2(const struct gemv *g, int64_t first, int64_t las
             __m256i part[8];
             UNROLL for (int i = 0; i < parts; i++) {
                 const __m256i v = _mm256_loadu_si256((const __m256i *)(p.packed + i * 32));
-                if (i & 1) PREFETCH(p.packed + i * 32);
+                if (i & 1) PREFETCH(p.packed + i * 32, AHEAD_I8);
                 const __m256i *even = (const __m256i *)(q + i / 2 * SPAN + i % 2 * 32);
                 const __m256i a = _mm256_maddubs_epi16(_mm256_and_si256(v, low), even[0]);
                 const __m256i b = _mm256_maddubs_epi16(_mm256_and_si256(_mm256_srli_epi16(v, 4), low), even[2]);
@@ -600,7 +650,9 @@ T_AVX512 INLINE __m512 one_a_group_512(__m512 scales, const int share) {
 }
 
 /* A nibble becomes a float by one permute, the low four bits of each lane choosing among 16: no mask, no conversion. */
-T_AVX512 INLINE void rows_f32_avx512(const struct gemv *g, int64_t first, int64_t last, const int group, const int share) {
+T_AVX512 INLINE void rows_f32_avx512(const struct gemv *call, int64_t first, int64_t last, const int group,
+                                     const int share) {
+    const struct gemv copy = *call, *const g = &copy; /* a store to y could change *call, never this */
     const int spans = group * LANES / SPAN, lanes_a_group = LANES * group / SPAN;
     const __m512 codes = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
     struct tail tail;
@@ -612,7 +664,7 @@ T_AVX512 INLINE void rows_f32_avx512(const struct gemv *g, int64_t first, int64_
             const float *x = g->x + c * spans * SPAN;
             UNROLL for (int s = 0; s < spans; s++) {
                 __m512i v = _mm512_loadu_si512(p.packed + s * 64);
-                PREFETCH(p.packed + s * 64);
+                PREFETCH(p.packed + s * 64, AHEAD_F32);
                 KEEP(v);
                 __m512 sum = _mm512_setzero_ps();
                 UNROLL for (int j = 0; j < 8; j++) {
@@ -638,7 +690,9 @@ T_AVX512 INLINE void rows_f32_avx512(const struct gemv *g, int64_t first, int64_
 T_AVX512 INLINE __m512i dot_avx512(__m512i sum, __m512i codes, __m512i q) {
     return _mm512_add_epi32(sum, _mm512_madd_epi16(_mm512_maddubs_epi16(codes, q), _mm512_set1_epi16(1)));
 }
-T_VNNI INLINE __m512i dot_avx512vnni(__m512i sum, __m512i codes, __m512i q) { return _mm512_dpbusd_epi32(sum, codes, q); }
+T_VNNI INLINE __m512i dot_avx512vnni(__m512i sum, __m512i codes, __m512i q) {
+    return _mm512_dpbusd_epi32(sum, codes, q);
+}
 
 /* Sums of each 4 lanes (2 when group is 16) of the vectors of a chunk, in the order of the groups. */
 T_AVX512 INLINE __m512i groups_512(const __m512i *v, const int group) {
@@ -655,7 +709,8 @@ T_AVX512 INLINE __m512i groups_512(const __m512i *v, const int group) {
 }
 
 #define ROWS_I8(name, target, dot)                                                                                     \
-    target INLINE void name(const struct gemv *g, int64_t first, int64_t last, const int group, const int share) {     \
+    target INLINE void name(const struct gemv *call, int64_t first, int64_t last, const int group, const int share) {  \
+        const struct gemv copy = *call, *const g = &copy;                                                              \
         const int spans = group * LANES / SPAN;                                                                        \
         const __m512i low = _mm512_set1_epi8(15);                                                                      \
         struct tail tail;                                                                                              \
@@ -666,8 +721,9 @@ T_AVX512 INLINE __m512i groups_512(const __m512i *v, const int group) {
                 const __m512i *q = (const __m512i *)(g->q + c * spans * SPAN);                                         \
                 __m512i part[4];                                                                                       \
                 UNROLL for (int s = 0; s < spans; s++) {                                                               \
-                    const __m512i v = _mm512_loadu_si512(p.packed + s * 64);                                           \
-                    PREFETCH(p.packed + s * 64);                                                                       \
+                    __m512i v = _mm512_loadu_si512(p.packed + s * 64);                                                 \
+                    KEEP(v);                                                                                           \
+                    PREFETCH(p.packed + s * 64, AHEAD_I8);                                                             \
                     part[s] = dot(_mm512_setzero_si512(), _mm512_and_si512(v, low), q[2 * s]);                         \
                     part[s] = dot(part[s], _mm512_and_si512(_mm512_srli_epi16(v, 4), low), q[2 * s + 1]);              \
                 }                                                                                                      \
@@ -694,8 +750,10 @@ T_AVX2 static void prepare_i8_avx2(struct gemv *g, const float *x) {
     const __m128i even_odd = _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
     for (int64_t first = 0; first < g->groups * g->group; first += g->block) {
         __m256i most = _mm256_setzero_si256();
-        for (int i = 0; i < g->block; i += 8)
-            most = _mm256_max_epi32(most, _mm256_and_si256(magnitude, _mm256_loadu_si256((const __m256i *)(x + first + i))));
+        for (int i = 0; i < g->block; i += 8) {
+            const __m256i bits = _mm256_loadu_si256((const __m256i *)(x + first + i));
+            most = _mm256_max_epi32(most, _mm256_and_si256(magnitude, bits));
+        }
         __m128i m = _mm_max_epi32(_mm256_castsi256_si128(most), _mm256_extracti128_si256(most, 1));
         m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0x4E));
         m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0xB1));
@@ -809,7 +867,8 @@ static int gemv(const uint8_t *packed, const float *scales, const uint8_t *zero_
     if (variant == AUTO) variant = fastest(mode);
     if (!hk_variant_usable(variant, mode)) return HK_UNUSABLE;
 
-    struct gemv g = {.packed = packed, .zeros = zero_points, .scales = scales, .y = y, .n = n, .k = k, .block = block, .repeat = repeat};
+    struct gemv g = {.packed = packed, .zeros = zero_points, .scales = scales, .y = y, .n = n, .k = k, .block = block,
+                     .repeat = repeat};
     g.group = block == 16 ? 16 : 32;
     g.share = block / g.group;
     g.blocks = (k + block - 1) / block;
@@ -820,7 +879,8 @@ static int gemv(const uint8_t *packed, const float *scales, const uint8_t *zero_
 
     rouse(threads);
     const size_t slots = (size_t)g.chunks * LANES, elements = slots * (size_t)g.group;
-    const size_t prepared = mode == MODE_F32 ? (elements + slots) * sizeof(float) : elements + slots * 2 * sizeof(float);
+    const size_t prepared =
+        mode == MODE_F32 ? (elements + slots) * sizeof(float) : elements + 2 * slots * sizeof(float);
     char *memory;
     if (posix_memalign((void **)&memory, 64, prepared + elements * sizeof(float)) != 0) return HK_MEMORY;
     memset(memory, 0, prepared);
@@ -897,10 +957,11 @@ T_AVX2 static uint64_t sum_words_avx2(const uint8_t *p, int64_t bytes) {
     int64_t i = 0;
     for (; i + 128 <= bytes; i += 128)
         UNROLL for (int l = 0; l < 4; l++) {
-            if (l & 1) PREFETCH(p + i + 32 * l);
+            if (l & 1) PREFETCH(p + i + 32 * l, AHEAD_I8);
             lane[l] = _mm256_add_epi64(lane[l], _mm256_loadu_si256((const __m256i *)(p + i + 32 * l)));
         }
-    _mm256_storeu_si256((__m256i *)word, _mm256_add_epi64(_mm256_add_epi64(lane[0], lane[1]), _mm256_add_epi64(lane[2], lane[3])));
+    lane[0] = _mm256_add_epi64(_mm256_add_epi64(lane[0], lane[1]), _mm256_add_epi64(lane[2], lane[3]));
+    _mm256_storeu_si256((__m256i *)word, lane[0]);
     return word[0] + word[1] + word[2] + word[3] + sum_words(p + i, bytes - i);
 }
 
@@ -910,7 +971,7 @@ T_AVX512 static uint64_t sum_words_avx512(const uint8_t *p, int64_t bytes) {
     int64_t i = 0;
     for (; i + 256 <= bytes; i += 256)
         UNROLL for (int l = 0; l < 4; l++) {
-            PREFETCH(p + i + 64 * l);
+            PREFETCH(p + i + 64 * l, AHEAD_I8);
             lane[l] = _mm512_add_epi64(lane[l], _mm512_loadu_si512(p + i + 64 * l));
         }
     const __m512i sum = _mm512_add_epi64(_mm512_add_epi64(lane[0], lane[1]), _mm512_add_epi64(lane[2], lane[3]));
