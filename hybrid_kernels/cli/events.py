@@ -47,6 +47,9 @@ def events(
         data = as_json(document(about, rows, skipped=plain(history.skipped), notes=plain(history.stored.notes)))
         sys.stdout.buffer.write(data) if output is None else files.replace(output, data)
         return
+    if format == "table" and found and output is None and sys.stdout.isatty():
+        tables.console().print(event_tables.events_table(found))
+        return
     if format == "markdown":
         text = event_tables.markdown(found)
     else:

@@ -168,7 +168,7 @@ class History:
     @cached_property
     def series(self) -> tuple[Series, ...]:
         """All series with at least one value."""
-        return tuple(series.from_frame(self.stored.frame))
+        return tuple(series.with_noise(series.from_frame(self.stored.frame), self.ledger.controls))
 
     @cached_property
     def _events(self) -> tuple[Event, ...]:
@@ -606,8 +606,9 @@ def _level(s: Series, part: tuple[int, int]) -> float:
 def _compare(a: Series, old: tuple[int, int], b: Series, new: tuple[int, int]) -> moves.Move:
     one, other = slice(*old), slice(*new)
     return moves.compare(
-        a.values[one], b.values[other], (a.ci_low[one], a.ci_high[one]), (b.ci_low[other], b.ci_high[other])
-    )
+        a.values[one], b.values[other], (a.ci_low[one], a.ci_high[one]), (b.ci_low[other], b.ci_high[other]),
+        prior=max(a.noise, b.noise),
+    )  # fmt: skip
 
 
 def _returns(

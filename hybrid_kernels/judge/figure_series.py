@@ -104,9 +104,9 @@ def _over_cells(parts: Sequence[Series], method: Method) -> Series:
     fixed = {k: v for k, v in one.params.items() if all(p.params.get(k) == v for p in parts)}
     cell = ", ".join([*(f"{k}={v}" for k, v in fixed.items()), f"{method.statistic} of {len(parts)} cells"])
     gaps = np.full(len(ranks), math.nan)
-    return Series(
-        one.machine, one.env, one.benchmark, cell, fixed, one.unit, one.direction, np.array(ranks, dtype=np.int64),
-        np.array(merged), gaps, gaps, tuple(points),
+    return replace(
+        one, cell=cell, params=fixed, order=np.array(ranks, dtype=np.int64), values=np.array(merged), ci_low=gaps,
+        ci_high=gaps, points=tuple(points),
     )  # fmt: skip
 
 

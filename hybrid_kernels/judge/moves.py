@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -38,6 +39,8 @@ SHORT = 12
 INNER = 3
 """Points that must agree to be a level between two others."""
 
+ENOUGH_STEPS = 4  # values after another value, over all control arms, that tell a machine's noise
+_NORMAL_MEDIAN = 1.4826  # standard deviation over median absolute deviation, for the normal distribution
 _NORMAL_99 = 2.5758  # asv's intervals are 99 %
 
 
@@ -58,6 +61,7 @@ def compare(
     before_ci: tuple[Floats, Floats] | None = None,
     after_ci: tuple[Floats, Floats] | None = None,
     level: float = LEVEL,
+    prior: float = PRIOR_SPREAD,
 ) -> Move:
     """Whether the level of `after` is another than that of `before`.
 
@@ -69,6 +73,8 @@ def compare(
         (low, high) of each point, float [n], NaN where a run kept none.
     level
         Probability of a false "moved".
+    prior
+        Standard deviation, relative, between runs of equal code, where more is known than PRIOR_SPREAD.
     """
     logs = bool((before > 0).all() and (after > 0).all())
     scale = 1.0 if logs else float(np.median(np.abs(np.concatenate([before, after])))) or 1.0
@@ -77,10 +83,10 @@ def compare(
     within = [_within(ci, scale, logs) for ci in (before_ci, after_ci) if ci is not None]
     own = np.concatenate(within) if within else np.zeros(0)
     floor = float(np.mean(own**2)) if own.size else 0.0
-    prior = max(PRIOR_SPREAD**2, floor)
+    known = max(prior**2, floor)
     squares = float(((a - np.median(a)) ** 2).sum() + ((b - np.median(b)) ** 2).sum())
     freedom = PRIOR_FREEDOM + a.size + b.size - 2
-    variance = (PRIOR_FREEDOM * prior + squares) / freedom
+    variance = (PRIOR_FREEDOM * known + squares) / freedom
     error = math.sqrt(variance * (1 / a.size + 1 / b.size))
     critical = _quantile(level / 2, freedom)
     score = abs(difference) / error / critical
@@ -95,15 +101,27 @@ def compare(
     return Move(ratio, low, high, bool(score >= 1 and abs(difference) > least), score)
 
 
-def spread(values: Floats, ci: tuple[Floats, Floats]) -> float:
+def spread(values: Floats, ci: tuple[Floats, Floats], prior: float = PRIOR_SPREAD) -> float:
     """Standard deviation of the log of one value at a level, shrunk as in `compare`; 0 where one is not positive."""
     if not (values > 0).all():
         return 0.0
     y = np.log(values)
     own = _within(ci, 1.0, logs=True)
-    prior = max(PRIOR_SPREAD**2, float(np.mean(own**2)) if own.size else 0.0)
+    known = max(prior**2, float(np.mean(own**2)) if own.size else 0.0)
     squares = float(((y - np.median(y)) ** 2).sum())
-    return math.sqrt((PRIOR_FREEDOM * prior + squares) / (PRIOR_FREEDOM + y.size - 1))
+    return math.sqrt((PRIOR_FREEDOM * known + squares) / (PRIOR_FREEDOM + y.size - 1))
+
+
+def noise(series: Iterable[Floats]) -> float:
+    """Spread between runs, from series of work that no change touches; PRIOR_SPREAD when they are quieter or too short.
+
+    The median step from one value to the next, which a few real changes do not move.
+    """
+    logs = [np.log(values) for values in series if len(values) > 1 and (values > 0).all()]
+    steps = np.abs(np.concatenate([np.diff(log) for log in logs])) if logs else np.zeros(0)
+    if steps.size < ENOUGH_STEPS:
+        return PRIOR_SPREAD
+    return max(PRIOR_SPREAD, float(np.median(steps)) * _NORMAL_MEDIAN / math.sqrt(2))
 
 
 @lru_cache(maxsize=4096)
@@ -122,7 +140,7 @@ def _within(ci: tuple[Floats, Floats], scale: float, logs: bool) -> Floats:
     return (high[known] - low[known]) / scale / (2 * _NORMAL_99)
 
 
-def few(values: Floats, ci_low: Floats, ci_high: Floats) -> list[int]:
+def few(values: Floats, ci_low: Floats, ci_high: Floats, prior: float = PRIOR_SPREAD) -> list[int]:
     """First points of new levels in a short series; [] for one of more than SHORT points, which `steps` judges.
 
     Every part of the series is looked at, and the shortest that holds a move wins. A level between two others needs
@@ -138,7 +156,7 @@ def few(values: Floats, ci_low: Floats, ci_high: Floats) -> list[int]:
     def move(start: int, at: int, end: int) -> Move:
         one, other = slice(start, at), slice(at, end)
         ci = (ci_low[one], ci_high[one]), (ci_low[other], ci_high[other])
-        return compare(values[one], values[other], *ci, level)
+        return compare(values[one], values[other], *ci, level, prior)
 
     def least(start: int, end: int) -> int:
         return 1 if start == 0 or end == n else INNER

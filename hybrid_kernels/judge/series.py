@@ -6,8 +6,8 @@ import datetime
 import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,7 +40,8 @@ class Point:
 class Series:
     """Values of one cell in commit order. `order` is the rank of each value's commit; two may share one.
 
-    `params` are the cell's (name, value) pairs; `direction` +1 higher is better, -1 lower, 0 unknown.
+    `noise` is the spread that runs of equal code are known to have on this machine. `params` are the cell's (name,
+    value) pairs; `direction` +1 higher is better, -1 lower, 0 unknown.
     """
 
     machine: str
@@ -55,6 +56,7 @@ class Series:
     ci_low: Floats
     ci_high: Floats
     points: tuple[Point, ...]
+    noise: float = moves.PRIOR_SPREAD
 
     @property
     def name(self) -> str:
@@ -74,14 +76,6 @@ class Series:
         ends = [*starts[1:], len(self.points)]
         return tuple(Run(self, start, end) for start, end in zip(starts, ends, strict=True) if end > start)
 
-    def part(self, start: int, end: int) -> Series:
-        """The values start..end as a series of their own."""
-        return Series(
-            self.machine, self.env, self.benchmark, self.cell, self.params, self.unit, self.direction,
-            self.order[start:end], self.values[start:end], self.ci_low[start:end], self.ci_high[start:end],
-            self.points[start:end],
-        )  # fmt: skip
-
     def of_version(self, version: str | None) -> Series | None:
         """The values of one version (None: all of them); None when there are none."""
         if version is None:
@@ -90,9 +84,9 @@ class Series:
         if not keep:
             return None
         at = np.array(keep)
-        return Series(
-            self.machine, self.env, self.benchmark, self.cell, self.params, self.unit, self.direction,
-            self.order[at], self.values[at], self.ci_low[at], self.ci_high[at], tuple(self.points[i] for i in keep),
+        return replace(
+            self, order=self.order[at], values=self.values[at], ci_low=self.ci_low[at], ci_high=self.ci_high[at],
+            points=tuple(self.points[i] for i in keep),
         )  # fmt: skip
 
     def fits(self, params: Mapping[str, Sequence[str]]) -> bool:
@@ -122,7 +116,7 @@ class Run:
         found = [(step.index, step.confirmed) for step in steps.find(s.values[part], ends=len(s.runs) > 1)]
         # What is too short for a step to be found may still hold one that stands out against its own runs' noise.
         if not found:
-            found = [(index, True) for index in moves.few(s.values[part], s.ci_low[part], s.ci_high[part])]
+            found = [(index, True) for index in moves.few(s.values[part], s.ci_low[part], s.ci_high[part], s.noise)]
         return tuple((self.start + index, confirmed) for index, confirmed in found)
 
     @cached_property
@@ -196,6 +190,17 @@ def from_frame(frame: pd.DataFrame) -> list[Series]:
         unit, direction = str(last["unit"]), int(last["direction"])
         found.append(Series(machine, env, benchmark, cell, params, unit, direction, order, values, low, high, points))
     return found
+
+
+def with_noise(found: Sequence[Series], controls: Sequence[str]) -> list[Series]:
+    """The series, each with the noise that the control arms (patterns of names) of its machine and device show."""
+    arms = [s for s in found if named(s.benchmark, controls)]
+
+    @cache
+    def noise(machine: str, device: str | None) -> float:
+        return moves.noise(s.values for s in arms if s.machine == machine and s.params.get("device") == device)
+
+    return [replace(s, noise=noise(s.machine, s.params.get("device"))) for s in found]
 
 
 def matching(

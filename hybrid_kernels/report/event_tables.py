@@ -11,7 +11,7 @@ from hybrid_kernels.report.history_tables import with_unit
 from hybrid_kernels.report.tables import rows_table
 from hybrid_kernels.units import significant
 
-COLUMNS = ("date", "commit", "machine", "event", "of", "before", "after", "factor", "why")
+COLUMNS = ("date", "commit", "machine", "event", "of", "change", "why")
 
 
 def value_text(value: float | None, unit: str) -> str:
@@ -39,26 +39,35 @@ def why_text(event: Event) -> str:
     return "; ".join([*parts, *event.notes])
 
 
+def change_text(event: Event) -> str:
+    """`before -> after (factor)`; the value alone where there is none before."""
+    if event.before is None:
+        return value_text(event.after, event.unit)
+    factor = factor_text(event)
+    both = f"{value_text(event.before, event.unit)} -> {value_text(event.after, event.unit)}"
+    return both if factor == "-" else f"{both} ({factor})"
+
+
 def cells(event: Event) -> list[str]:
     """The texts of one row, in the order of COLUMNS."""
-    of = f"{', '.join(event.figures)}: {event.name}" if event.figures else event.name
     return [
         event.date.date().isoformat() if event.date is not None else "-",
         event.commit[:8],
         event.machine,
         event.kind,
-        of,
-        value_text(event.before, event.unit),
-        value_text(event.after, event.unit),
-        factor_text(event),
+        f"{', '.join(event.figures)}: {event.name}" if event.figures else event.name,
+        change_text(event),
         why_text(event),
     ]
 
 
 def events_table(events: Sequence[Event]) -> Table:
-    """A terminal table, one row an event, oldest first."""
-    rows = [cells(event) for event in events]
-    return rows_table(COLUMNS, rows, left=("date", "commit", "machine", "event", "of", "why"))
+    """A terminal table, one row an event, oldest first; without the machine where there is only one."""
+    rows, columns = [cells(event) for event in events], list(COLUMNS)
+    if len({event.machine for event in events}) == 1:
+        rows = [row[:2] + row[3:] for row in rows]
+        columns.remove("machine")
+    return rows_table(columns, rows, left=COLUMNS)
 
 
 def markdown(events: Sequence[Event]) -> str:

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from hybrid_kernels.judge.events import Event
 from hybrid_kernels.judge.ledger import Closure, Figure, Ledger, Record, number
-from hybrid_kernels.report.event_tables import factor_text, value_text
+from hybrid_kernels.report.event_tables import change_text
 from hybrid_kernels.report.tables import rows_table
 from hybrid_kernels.units import significant
 
@@ -92,7 +92,4 @@ def _closure(closure: Closure) -> list[str]:
 
 def _told(event: Event) -> str:
     day = event.date.date().isoformat() if event.date is not None else "-"
-    values = value_text(event.after, event.unit)
-    if event.before is not None:
-        values = f"{value_text(event.before, event.unit)} -> {values} ({factor_text(event)})"
-    return f"{day} {event.commit[:8]} {event.kind}: {values}: {event.reason}"
+    return f"{day} {event.commit[:8]} {event.kind}: {change_text(event)}: {event.reason}"

@@ -115,3 +115,16 @@ def test_spread_of_a_level() -> None:
     assert moves.spread(np.ones(100), gaps(np.ones(100))) < 0.01
     assert moves.spread(np.ones(2), (np.full(2, 0.5), np.full(2, 2.0))) > 0.2
     assert moves.spread(np.zeros(2), gaps(np.zeros(2))) == 0
+
+
+def test_noise_of_a_machine_from_its_control_arms() -> None:
+    """A noisy machine is noisy for all its series; a quiet one, or one with few values, counts as runs commonly are."""
+    rng = np.random.default_rng(3)
+    stepped = np.concatenate([noisy(rng, 30, 0.2), noisy(rng, 30, 0.2) * 3])
+    assert moves.noise([noisy(rng, 100, 0.2), stepped]) == pytest.approx(0.2, rel=0.3)
+    assert moves.noise([noisy(rng, 100, 0.001)]) == moves.PRIOR_SPREAD
+    assert moves.noise([np.array([1.0, 2.0]), np.array([5.0])]) == moves.PRIOR_SPREAD
+    assert moves.noise([]) == moves.PRIOR_SPREAD
+    one = np.array([1.0, 1.0])
+    assert moves.compare(one, one * 1.5).moved
+    assert not moves.compare(one, one * 1.5, prior=0.2).moved
