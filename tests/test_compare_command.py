@@ -103,6 +103,27 @@ def test_nothing_measured_has_an_exit_code_of_its_own(run, runs, tmp_path):
     assert "Nothing to compare" in report.read_text()
 
 
+def test_what_a_harness_left_out_is_said_when_nothing_is_left(run, tmp_path):
+    """Only `change` on disk: nothing to compare, and the warning names the benchmark."""
+    imports.criterion(tmp_path, "matmul/small", change=(0.5, 0.4, 0.6))
+    code, _, err = run("--import", "criterion", tmp_path)
+
+    assert code == 3
+    assert "matmul/small: only `change` is present" in err
+
+
+def test_the_harness_own_regression_is_in_the_headline(run, tmp_path):
+    """criterion says regression, one run cannot: both are said, and nothing fails on it."""
+    imports.criterion(tmp_path, "rib/insert", 1000.0, baseline="base")
+    imports.criterion(tmp_path, "rib/insert", 1040.0, change=(0.04, 0.0198, 0.0606))
+    code, out, _ = run("--import", "criterion", tmp_path, "--fail-on", "slower")
+
+    assert code == 0
+    assert "No verdict: one run a side" in out
+    assert "say regression in 1." in out
+    assert run("--import", "criterion", tmp_path, "--own-intervals", "--fail-on", "slower")[0] == 1
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

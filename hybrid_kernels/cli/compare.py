@@ -11,12 +11,13 @@ from typer.core import TyperCommand
 
 from hybrid_kernels.cli.app import app
 from hybrid_kernels.cli.common import ProgressLine, fail
-from hybrid_kernels.errors import BadInput
+from hybrid_kernels.errors import BadInput, NothingMeasured
 from hybrid_kernels.records import CONTROL_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from hybrid_kernels.history.importers import Side
     from hybrid_kernels.records import Comparison
 
 HARNESSES = "criterion|pytest-benchmark|asv"
@@ -71,7 +72,6 @@ def compare(
 ) -> None:
     """Compare two commits in alternating rounds, or what other harnesses measured, and call only what is shown."""
     from hybrid_kernels import files
-    from hybrid_kernels.errors import NothingMeasured
     from hybrid_kernels.report import comparison as telling
 
     telling.check(format, fail_on)
@@ -192,7 +192,6 @@ def _imported(
     harness: str, sides: list[str], base: list[Path], head: list[Path], controls: str, own_intervals: bool
 ) -> Comparison:
     from hybrid_kernels.history import importers
-    from hybrid_kernels.judge import verdict
 
     if sides and (base or head):
         raise BadInput("--import: give BASE_PATH and HEAD_PATH, or --base and --head, not both")
@@ -203,6 +202,17 @@ def _imported(
     if not base or not head:
         raise BadInput("--import: needs both sides: BASE_PATH HEAD_PATH, or --base and --head")
     left, right, why = importers.read(harness, base, head, controls)
+    try:
+        return _judged(left, right, why, base, head, own_intervals)
+    except NothingMeasured as nothing:
+        told = [str(nothing), *left.warnings, *right.warnings]
+        raise NothingMeasured("; ".join(told[:4])) from nothing
+
+
+def _judged(left: Side, right: Side, why: str, base: list[Path], head: list[Path], own_intervals: bool) -> Comparison:
+    from hybrid_kernels.history import importers
+    from hybrid_kernels.judge import verdict
+
     facts = {
         f"{name} ({side})": told
         for side, read in (("base", left), ("head", right))

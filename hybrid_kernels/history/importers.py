@@ -304,7 +304,11 @@ def _asv(base: Sequence[Path], head: Sequence[Path]) -> tuple[Side, Side]:
     """
     sides = Side(), Side()
     for side, paths in zip(sides, (base, head), strict=True):
-        for run, path in enumerate((file for given in paths for file in _asv_files(given)), 1):
+        files = [(given, _asv_files(given)) for given in paths]
+        side.warnings += [
+            f"{given}: holds no asv result file (<machine>/<commit>-<env>.json)" for given, f in files if not f
+        ]
+        for run, path in enumerate((file for _, found in files for file in found), 1):
             _asv_file(side, path, run)
     return sides
 
@@ -313,8 +317,6 @@ def _asv_files(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
     files = [file for file in sorted(path.rglob("*.json")) if file.name not in ("machine.json", "benchmarks.json")]
-    if not files:
-        raise BadInput(f"{path}: holds no asv result file (<machine>/<commit>-<env>.json)")
     commits = {_json(file, "an asv result file").get("commit_hash") for file in files}
     if len(commits) > 1:
         raise BadInput(f"{path}: holds results of {len(commits)} commits; give the file of the one that is meant")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from hybrid_kernels.records import Comparison, Verdict
 from hybrid_kernels.units import format_bytes, format_seconds, significant
@@ -53,12 +53,7 @@ def _headline(comparison: Comparison, counts: Counter[str], rows: int) -> str:
     blocked = [row for row in ratios if row.verdict == "unadjudicable"]
     if ratios and len(blocked) == len(ratios):
         if comparison.spread is not None and comparison.rounds == 1 and "one run a side" in blocked[0].reason:
-            spread = comparison.spread
-            return (
-                "No verdict: one run a side cannot tell a change from noise. Single runs of these "
-                f"{_many(rows, 'row')} differ by {percent(spread['least'])} to {percent(spread['most'])}, half of them "
-                f"by more than {significant(100 * spread['typical'], 2)} % from the middle."
-            )
+            return _one_run(comparison.spread, ratios)
         reasons = Counter(row.reason for row in blocked)
         return f"No verdict: {reasons.most_common(1)[0][0]}."
     quiet = f"Nothing called slower or faster: {counts['same']} of {rows} shown to be the same"
@@ -68,6 +63,16 @@ def _headline(comparison: Comparison, counts: Counter[str], rows: int) -> str:
         return f"No change: {'all ' if rows > 1 else ''}{_many(rows, 'benchmark')} shown to be the same."
     others = ", ".join(f"{counts[word]} {word}" for word in _ORDER if counts[word] and word != "same")
     return f"{quiet}, {others}."
+
+
+def _one_run(spread: Mapping[str, float], rows: Sequence[Verdict]) -> str:
+    said = (
+        "No verdict: one run a side cannot tell a change from noise. Single runs of these "
+        f"{_many(len(rows), 'row')} differ by {percent(spread['least'])} to {percent(spread['most'])}, half of them "
+        f"by more than {significant(100 * spread['typical'], 2)} % from the middle."
+    )
+    own = sum(row.harness.startswith("regression") for row in rows)
+    return f"{said} The harness's own intervals, from inside those runs, say regression in {own}." if own else said
 
 
 def silent(comparison: Comparison) -> bool:

@@ -291,6 +291,19 @@ def test_asv_files_are_read_with_units_directions_and_failed_cells(tmp_path):
     assert [name for name, _ in result.skipped] == ["a.time_x(mib=256)"]
 
 
+def test_a_folder_without_asv_results_is_nothing_measured(tmp_path):
+    """12 series against an empty folder, either way round, is neither a pass nor a regression (pybroker issue 287)."""
+    full = asv_file(tmp_path, "a" * 40, {f"a.time_{k}": [[1.0], []] for k in range(12)})
+    empty = asv_file(tmp_path / "empty", "b" * 40, {})
+    (tmp_path / "none").mkdir()
+
+    for other in (empty, tmp_path / "none"):
+        with pytest.raises(NothingMeasured, match=r"head.*base \(base\) has 12 series"):
+            compare("asv", full, other)
+        with pytest.raises(NothingMeasured, match=r"base.*head \(head\) has 12 series"):
+            compare("asv", other, full)
+
+
 def test_an_asv_folder_of_several_commits_is_asked_about(tmp_path):
     """A history is not a side: the message asks for one file."""
     for commit in ("a" * 40, "b" * 40):
