@@ -78,7 +78,7 @@ def judge(
 
     controls = _judge_controls([row for row in prepared if row.verdict.control], share)
     why = incomparable or _why_nothing_counts(controls)
-    floor = max((math.log1p(abs(row.change)) for row in controls if row.change is not None), default=0.0)
+    floor = max((abs(math.log1p(row.change)) for row in controls if row.change is not None), default=0.0)
     tested = [row for row in prepared if not row.verdict.control]
     rows = _judge_rows(tested, level * share, floor, why, untouched)
     if trust_harness and rounds == 1 and not why and not untouched:
@@ -102,12 +102,14 @@ class Settled:
         self._noise = noise
 
     def __call__(self, samples: Sequence[Sampled]) -> list[str]:
-        """Names of unsettled rows. A control arm that moved settles nothing: more rounds may yet bring it back."""
+        """Names of unsettled rows; all rows while a control arm has moved, since more rounds may bring it back."""
         result = judge(importers.frame(samples), looks=self.looks, noise=self._noise)
+        moved = any(row.verdict == MOVED for row in result.controls)
         return [
-            row.name for row in result.rows
-            if row.verdict == UNSETTLED or (row.verdict == UNADJUDICABLE and row.change is not None)
-        ]  # fmt: skip
+            row.name
+            for row in result.rows
+            if row.verdict == UNSETTLED or (moved and row.change is not None and row.direction != 0)
+        ]
 
 
 def differences(samples: pd.DataFrame) -> dict[tuple[str, str | None], list[float]]:
@@ -122,9 +124,9 @@ def differences(samples: pd.DataFrame) -> dict[tuple[str, str | None], list[floa
 
 
 def _something_measured(samples: pd.DataFrame, base: str, head: str) -> None:
+    asked = samples if samples["control"].all() else samples[~samples["control"].astype(bool)]
     counts = {
-        side: samples.loc[(samples["side"] == side) & samples["value"].notna(), "name"].nunique()
-        for side in ("base", "head")
+        side: asked.loc[(asked["side"] == side) & asked["value"].notna(), "name"].nunique() for side in ("base", "head")
     }
     names = {"base": f"base ({base})", "head": f"head ({head})"}
     empty = [names[side] for side in ("base", "head") if counts[side] == 0]

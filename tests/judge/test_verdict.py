@@ -195,6 +195,17 @@ def test_nothing_measured_on_a_side_is_an_error_of_its_own(empty):
         judged([])
 
 
+def test_control_arms_alone_do_not_make_a_side_measured():
+    """When every benchmark of the head failed, a copy that ran there does not turn that into a report."""
+    failed = [
+        dataclasses.replace(s, samples=(), error="boom") if s.side == "head" else s
+        for s in rounds("a.time_x", noisy(0.0))
+    ]
+
+    with pytest.raises(NothingMeasured, match=r"head.*first error: boom"):
+        judged([*failed, *rounds("controls.time_copy", noisy(0.0), control=True)])
+
+
 def test_zeros_form_no_ratio_and_equal_zeros_are_the_same():
     """Counts of zero on both sides did not change; zero against something has no ratio."""
     same = [
@@ -280,6 +291,10 @@ def test_the_stopping_rule_names_what_is_unsettled():
 
     assert rule(open_row + closed) == ["a.time_loud"]
     assert rule(closed) == []
+    unknown = rounds("a.track_score", noisy(0.5, n=4), unit="unit", direction=0)
+    assert rule(closed + unknown) == []  # no number of rounds tells its direction
+    shaken = rounds("controls.time_copy", noisy(0.5, n=4, sd=1e-6), control=True)
+    assert rule(closed + shaken) == ["a.time_flat"]
     assert rule.looks == stats.LOOKS
 
 
