@@ -99,9 +99,8 @@ def pages(project: AsvProject) -> None:
     script = (
         "import sys, time; from pathlib import Path\n"
         "from hybrid_kernels.report.dashboard import kept; from hybrid_kernels.report.dashboard.links import Project\n"
-        "import datetime, json; root = Path(sys.argv[1]); started = time.perf_counter()\n"
-        "entries = json.loads((root / 'results/benchmarks.json').read_text()); entries.pop('version')\n"
-        "built = kept.pages(root / 'results', Project('p'), root / 'figures.toml', entries, datetime.datetime.now())\n"
+        "root = Path(sys.argv[1]); started = time.perf_counter()\n"
+        "built = kept.refresh(kept.Source(root / 'results', Project('p'), root / 'figures.toml'))\n"
         "taken = time.perf_counter() - started\n"
         "sizes = sorted((len(data), path) for path, data in built.files.items())\n"
         "print(f'pages built in {taken:.1f} s; largest file {sizes[-1][0] / 1e6:.2f} MB ({sizes[-1][1]}), '"

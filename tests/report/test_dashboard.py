@@ -9,6 +9,7 @@ import json
 import os
 import re
 import stat
+import sys
 import threading
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -17,7 +18,7 @@ import asv
 import pytest
 
 from hybrid_kernels.errors import BadInput
-from hybrid_kernels.report.dashboard import asv_site, build, kept, specs
+from hybrid_kernels.report.dashboard import asv_site, build, headstart, kept, plugin, specs
 from hybrid_kernels.report.dashboard import publish as publishing
 from hybrid_kernels.report.dashboard.links import Graphs, Project, web
 
@@ -343,10 +344,10 @@ def test_git_is_not_asked_for_every_file_and_tag(asv_project, tmp_path):
     shim.chmod(0o755)
     calls = {}
     path = project.root / "asv.conf.json"
-    for plugin in (False, True):
+    for switched_on in (False, True):
         config = json.loads(path.read_text())
         path.write_text(
-            json.dumps({**config, "plugins": [".hybrid_kernels.report.dashboard.plugin"] if plugin else []})
+            json.dumps({**config, "plugins": [".hybrid_kernels.report.dashboard.plugin"] if switched_on else []})
         )
         log.write_text("")
         os.environ["PATH"], before = f"{shim.parent}:{os.environ['PATH']}", os.environ["PATH"]
@@ -354,7 +355,7 @@ def test_git_is_not_asked_for_every_file_and_tag(asv_project, tmp_path):
             project.asv("publish", "--no-pull")
         finally:
             os.environ["PATH"] = before
-        calls[plugin] = len(log.read_text().splitlines())
+        calls[switched_on] = len(log.read_text().splitlines())
     assert calls[True] - calls[False] <= 2
 
 
@@ -362,7 +363,7 @@ def test_git_is_not_asked_for_every_file_and_tag(asv_project, tmp_path):
 
 
 def pages_of(project, when=datetime.datetime(2026, 5, 1, tzinfo=datetime.UTC)):
-    return kept.pages(project.root / "results", Project("p"), project.root / "figures.toml", project.benchmarks, when)
+    return kept.pages(kept.Source(project.root / "results", Project("p"), project.root / "figures.toml"), when)
 
 
 @pytest.fixture
@@ -411,6 +412,55 @@ def test_damaged_kept_pages_are_built_again(small, counted, cache_folder):
     place.parent.write_text("in the way")
     pages_of(small)
     assert len(counted) == 3
+
+
+# --- the head start ---
+
+
+@pytest.fixture
+def source(small):
+    small.save()
+    return kept.Source(small.root / "results", Project("p"), small.root / "figures.toml")
+
+
+def test_head_start_has_the_pages_ready(source, counted):
+    """The process that starts early builds and keeps the pages, so that asv's process builds nothing."""
+    headstart.start(source)
+    headstart.finish()
+    assert kept.is_kept(source)
+    kept.pages(source, datetime.datetime.now(datetime.UTC))
+    assert counted == []
+
+
+def test_failed_head_start_changes_nothing(source, counted):
+    """When the early process fails, asv's own builds the pages, or says what is wrong."""
+    source.figures.write_text("schema = 1\nbroken")
+    headstart.start(source)
+    headstart.finish()
+    with pytest.raises(BadInput, match=r"figures\.toml"):
+        kept.pages(source, datetime.datetime.now(datetime.UTC))
+    assert counted == [1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "starts"),
+    [
+        (["publish"], True),
+        (["--config", "elsewhere/asv.conf.json", "publish", "--no-pull"], True),
+        (["--config=elsewhere/asv.conf.json", "gh-pages"], True),
+        (["run", "HEAD^!"], False),
+        (["publish", "--config", "broken.json"], False),
+    ],
+)
+def test_only_a_publish_starts_early(small, monkeypatch, arguments, starts):
+    """asv loads the plugin on every command: those that publish start the pages early, others do nothing."""
+    started = []
+    monkeypatch.setattr(headstart, "start", started.append)
+    monkeypatch.setattr(sys, "argv", ["asv", *arguments])
+    monkeypatch.chdir(small.root)
+    (small.root / "broken.json").write_text("{")
+    plugin.setup()
+    assert [one.results for one in started] == ([Path("results")] if starts else [])
 
 
 # --- publish: beside, then swapped ---

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
-
 from hybrid_kernels.judge import ledger as books
 from hybrid_kernels.judge.events import History
 from hybrid_kernels.report.dashboard import events, gather, pages
-from hybrid_kernels.report.dashboard.kept import Built
-from hybrid_kernels.report.dashboard.links import Graphs, Project
+from hybrid_kernels.report.dashboard.kept import Built, Source
+from hybrid_kernels.report.dashboard.links import Graphs
 
 
-def build(results: Path, project: Project, figures: Path, definitions: Mapping[str, Mapping[str, Any]]) -> Built:
-    """Our pages for the results of an asv project; arguments and errors as of `kept.pages`."""
+def build(source: Source) -> Built:
+    """Our pages of `source`, made anew. BadInput when figures.toml is broken or the results cannot be read."""
+    figures, project = source.figures, source.project
     ledger = books.load(figures) if figures.exists() else books.empty(figures)
-    judge = History(results, ledger)
+    judge = History(source.results, ledger)
     history = judge.stored
-    graphs = Graphs(definitions, sorted(history.machines))
+    entries = {name: one.entry for name, one in history.benchmarks.items() if one.defined and one.entry is not None}
+    graphs = Graphs(entries, sorted(history.machines))
     sweeps, newest = gather.sweep_pages(history, project)
     timeline = events.timeline(judge, project, graphs)
     contents = {

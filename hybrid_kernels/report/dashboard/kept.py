@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import os
-from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,36 +42,53 @@ class _Kept(msgspec.Struct):
 _decoder = msgspec.msgpack.Decoder(_Kept)
 
 
-def pages(
-    results: Path,
-    project: Project,
-    figures: Path,
-    definitions: Mapping[str, Mapping[str, Any]],
-    published: datetime.datetime,
-) -> Built:
-    """Our pages for these results, published now: as kept, or built again where anything has changed.
+@dataclass(frozen=True)
+class Source:
+    """What pages are built from: asv's results folder, the project, and figures.toml, which need not exist."""
 
-    results: asv's results folder. figures: figures.toml, which need not exist. definitions: entries of asv's
-    `benchmarks.json` by name. BadInput when figures.toml is broken or the results cannot be read.
+    results: Path
+    project: Project
+    figures: Path
+
+    @property
+    def place(self) -> Path:
+        """The file that keeps the pages of this results folder."""
+        name = hashlib.sha256(os.fsencode(self.results.resolve())).hexdigest()[:24]
+        return files.cache_folder() / "pages" / f"{name}.msgpack"
+
+
+def pages(source: Source, published: datetime.datetime) -> Built:
+    """Our pages of `source`, published now: as kept, or built again where anything has changed.
+
+    BadInput when figures.toml is broken or the results cannot be read.
     """
-    key = _fingerprint(results, project, figures)
-    place = (
-        files.cache_folder() / "pages" / (hashlib.sha256(os.fsencode(results.resolve())).hexdigest()[:24] + ".msgpack")
-    )
-    built = _read(place, key)
-    if built is None:
-        from hybrid_kernels.report.dashboard import build
-
-        built = build.build(results, project, figures, definitions)
-        _write(place, _Kept(key, built))
+    built = refresh(source)
     moment = published.strftime("%Y-%m-%d %H:%M UTC").encode()
     made = {path: data.replace(PUBLISHED.encode(), moment) if path.endswith(".html") else data
             for path, data in built.files.items()}  # fmt: skip
     return Built(made, built.warnings, built.figures, built.commits)
 
 
-def _fingerprint(results: Path, project: Project, figures: Path) -> str:
-    listing = folders.listing(os.fspath(results))
+def refresh(source: Source) -> Built:
+    """The pages with `PUBLISHED` in them, taken from where they are kept, or built and kept."""
+    key = _fingerprint(source)
+    built = _read(source.place, key)
+    if built is None:
+        from hybrid_kernels.report.dashboard import build
+
+        built = build.build(source)
+        _write(source.place, _Kept(key, built))
+    return built
+
+
+def is_kept(source: Source) -> bool:
+    """Whether `pages` will not have to build anything."""
+    return _read(source.place, _fingerprint(source)) is not None
+
+
+def _fingerprint(source: Source) -> str:
+    listing = folders.listing(os.fspath(source.results))
+    project, figures = source.project, source.figures
     own = Path(__file__).parents[2]
     parts: list[Any] = [
         [(entry.path, entry.stamp) for entry in listing.results],
@@ -79,7 +96,7 @@ def _fingerprint(results: Path, project: Project, figures: Path) -> str:
         figures.read_bytes().hex() if figures.exists() else None,
         [project.name, project.url, project.commit_url, project.hash_length],
         [(os.fspath(path), _stamp(path)) for path in sorted(own.rglob("*")) if path.suffix in (".py", ".j2")],
-        _repository(results),
+        _repository(source.results),
     ]
     return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()
 

@@ -23,6 +23,7 @@ from asv.plugin_manager import plugin_manager
 from asv.util import ProcessError, UserError
 
 from hybrid_kernels.errors import BadInput, HybridKernelsError
+from hybrid_kernels.report.dashboard import plugin
 
 PLUGIN = ".hybrid_kernels.report.dashboard.plugin"
 
@@ -71,6 +72,7 @@ def _load(config: Path) -> Config:
 
 
 def _run(conf: Config, pull: bool) -> None:
+    plugin.begin(conf)
     for name in dict.fromkeys([*conf.plugins, PLUGIN]):
         plugin_manager.import_plugin(name)
     if not logging.getLogger().handlers:  # asv logs to the root logger and adds a handler each time
