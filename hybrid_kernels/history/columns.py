@@ -8,9 +8,9 @@ be dropped, a benchmark picked or two tables joined without looking at a single 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Hashable, Iterable, Sequence
+import math
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import TypeVar
 
 import msgspec
@@ -31,6 +31,7 @@ OK, FAILED, SKIPPED, INFINITE, MISSING = range(5)
 EXTRA = "(beyond the grid)"
 """First part of the cell of a value that the file holds beyond its parameter grid."""
 
+Floats = NDArray[np.float64]
 Word = TypeVar("Word", bound=Hashable)
 
 
@@ -77,31 +78,38 @@ class Numbering(dict[Word, int]):
         return number
 
 
-class _Grids:
-    """Numbers the cells of parameter grids; a grid is a benchmark and the JSON of its axes."""
+class _Grids(dict[tuple[int, bytes], int]):
+    """Numbers parameter grids, each a benchmark's code and the JSON of its axes, and the cells in them."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.cells: Numbering[tuple[int, tuple[str, ...]]] = Numbering()
-        self._numbers: dict[tuple[int, bytes, int], int] = {}
-        self._cells_of: list[list[int]] = []
+        self.sizes: list[int] = []
+        self._grids: list[tuple[int, list[tuple[str, ...]]]] = []
+        self._extended: dict[tuple[int, int], int] = {}
 
-    def number(self, benchmark: int, params: bytes, extra: int = 0) -> int:
-        key = (benchmark, params, extra)
-        known = self._numbers.get(key)
-        if known is None:
-            cells = [*asv_files.grid_of(params), *((EXTRA, str(i + 1)) for i in range(extra))]
-            known = self._numbers[key] = len(self._cells_of)
-            self._cells_of.append([self.cells[benchmark, cell] for cell in cells])
-        return known
+    def __missing__(self, key: tuple[int, bytes]) -> int:
+        number = self[key] = self._add(key[0], asv_files.grid_of(key[1]))
+        return number
 
-    def size(self, grid: int) -> int:
-        return len(self._cells_of[grid])
+    def _add(self, benchmark: int, cells: list[tuple[str, ...]]) -> int:
+        self._grids.append((benchmark, cells))
+        self.sizes.append(len(cells))
+        return len(self.sizes) - 1
+
+    def extended(self, grid: int, extra: int) -> int:
+        """The number of `grid` with `extra` cells more, for values that a file holds beyond it."""
+        if (grid, extra) not in self._extended:
+            benchmark, cells = self._grids[grid]
+            beyond = [(EXTRA, str(at + 1)) for at in range(extra)]
+            self._extended[grid, extra] = self._add(benchmark, [*cells, *beyond])
+        return self._extended[grid, extra]
 
     def flat(self) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
-        """Cells of all grids in one array, the start of each grid in it, its length."""
-        sizes = np.fromiter(map(len, self._cells_of), np.int64, len(self._cells_of))
-        flat = np.fromiter(itertools.chain.from_iterable(self._cells_of), np.int32, int(sizes.sum()))
-        return flat, np.cumsum(sizes) - sizes, sizes
+        """Codes of the cells of all grids in one array, the start of each grid in it, its length."""
+        numbered = [self.cells[benchmark, cell] for benchmark, cells in self._grids for cell in cells]
+        sizes = np.array(self.sizes, np.int64)
+        return np.array(numbered, np.int32), np.cumsum(sizes) - sizes, sizes
 
 
 def build(entries: Sequence[tuple[str, Entry, ResultFile | Unreadable]]) -> Table:
@@ -138,8 +146,8 @@ def build(entries: Sequence[tuple[str, Entry, ResultFile | Unreadable]]) -> Tabl
     grids = _Grids()
     benchmark = [benchmarks[name] for name in names]
     version = [versions[row.version] for row in rows]
-    grid = [grids.number(code, bytes(row.params)) for code, row in zip(benchmark, rows, strict=True)]
-    results, missing = _results(rows, benchmark, grid, grids)
+    grid = [grids[code, bytes(row.params)] for code, row in zip(benchmark, rows, strict=True)]
+    results, missing = _results([row.result for row in rows], grid, grids)
     cells_of_grid, starts, sizes_of_grid = grids.flat()
     grid_codes = np.array(grid, np.int64)
     sizes = sizes_of_grid[grid_codes] if len(grid) else np.zeros(0, np.int64)
@@ -147,79 +155,84 @@ def build(entries: Sequence[tuple[str, Entry, ResultFile | Unreadable]]) -> Tabl
     total = int(ends[-1]) if len(ends) else 0
 
     codes = np.zeros((len(CODES), total), np.int32)
-    numbers = np.empty((len(NUMBERS), total), np.float64)
-    within = np.arange(total) - np.repeat(ends - sizes, sizes)
-    codes[0] = np.repeat(np.array(benchmark, np.int32), sizes)
-    codes[1] = cells_of_grid[np.repeat(starts[grid_codes], sizes) + within] if total else 0
-    codes[2] = np.repeat(np.array(version, np.int32) - 1, sizes)
-    values = list(itertools.chain.from_iterable(results))
-    numbers[0] = values
-    for at in np.flatnonzero(~np.isfinite(numbers[0])).tolist():
-        codes[3, at] = FAILED if values[at] is None else SKIPPED if values[at] != values[at] else INFINITE
-    for record, first in missing:
-        codes[3, int(ends[record] - sizes[record]) + first : int(ends[record])] = MISSING
-    statistics = ("ci_low", "ci_high", "q25", "q75", "number", "repeat")
-    for index, column in enumerate(statistics):
-        flat = np.array(_flat(map(attrgetter(column), rows), sizes), np.float64)
-        if index < 4:
-            numbers[1 + index] = flat
-        else:
-            codes[index] = np.clip(np.nan_to_num(flat, nan=0.0), 0, np.iinfo(np.int32).max)
-    numbers[5] = np.repeat(np.array([row.started_at for row in rows], np.float64), sizes)
-    codes[6] = codes[5]
-    _count_samples(rows, codes, ends, sizes)
+    numbers = np.full((len(NUMBERS), total), np.nan)
+    if total:
+        within = np.arange(total) - np.repeat(ends - sizes, sizes)
+        codes[0] = np.repeat(np.array(benchmark, np.int32), sizes)
+        codes[1] = cells_of_grid[np.repeat(starts[grid_codes], sizes) + within]
+        codes[2] = np.repeat(np.array(version, np.int32) - 1, sizes)
+        values = list(itertools.chain.from_iterable(results))
+        numbers[0] = values
+        for at in np.flatnonzero(~np.isfinite(numbers[0])).tolist():
+            codes[3, at] = FAILED if values[at] is None else SKIPPED if values[at] != values[at] else INFINITE
+        for record, first in missing:
+            codes[3, int(ends[record] - sizes[record]) + first : int(ends[record])] = MISSING
+        numbers[1] = _flat([row.ci_low for row in rows], sizes)
+        numbers[2] = _flat([row.ci_high for row in rows], sizes)
+        numbers[3] = _flat([row.q25 for row in rows], sizes)
+        numbers[4] = _flat([row.q75 for row in rows], sizes)
+        numbers[5] = np.repeat(np.array([row.started_at for row in rows], np.float64), sizes)
+        codes[4] = _counts(_flat([row.number for row in rows], sizes))
+        codes[5] = codes[6] = _counts(_flat([row.repeat for row in rows], sizes))
+        _count_samples(rows, codes, ends, sizes)
 
     at = 0
     for file, count in records:
         file.rows = int(sizes[at : at + count].sum())
         at += count
-    return Table(files, list(benchmarks), [str(one) for one in versions if one is not None], list(grids.cells), codes,
-                 numbers)  # fmt: skip
+    named = [str(one) for one in versions if one is not None]
+    return Table(files, list(benchmarks), named, list(grids.cells), codes, numbers)
 
 
 def _results(
-    rows: Sequence[Row], benchmark: Sequence[int], grid: list[int], grids: _Grids
+    results: Sequence[Numbers | float | None], grid: list[int], grids: _Grids
 ) -> tuple[list[Numbers], list[tuple[int, int]]]:
     """The values of each row, as many as its grid has cells; `grid` is corrected where a file holds more than that.
 
     Also (row, first cell) of rows whose list is shorter than their grid: from there on values are missing.
     """
     missing: list[tuple[int, int]] = []
-    results: list[Numbers] = []
-    for at, row in enumerate(rows):
-        result = row.result
-        size = grids.size(grid[at])
-        if type(result) is not list:
-            result = [result] * size if result is None else [result]  # type: ignore[list-item]  # a float is left
-        if len(result) != size:
-            if len(result) > size:
-                grid[at] = grids.number(benchmark[at], bytes(row.params), len(result) - size)
-            else:
-                missing.append((at, len(result)))
-                result = result + [None] * (size - len(result))
-        results.append(result)
-    return results, missing
+    lists: list[Numbers] = [one if type(one) is list else [one] for one in results]  # type: ignore[list-item]
+    sizes = np.array(grids.sizes, np.int64)[np.array(grid, np.int64)] if grid else np.zeros(0, np.int64)
+    lengths = np.fromiter(map(len, lists), np.int64, len(lists))
+    for at in np.flatnonzero(lengths != sizes).tolist():
+        result, size = lists[at], int(sizes[at])
+        if len(result) > size:
+            grid[at] = grids.extended(grid[at], len(result) - size)
+            continue
+        if results[at] is not None:  # None: nothing was recorded because all of it failed
+            missing.append((at, len(result)))
+        lists[at] = result + [None] * (size - len(result))
+    return lists, missing
 
 
-def _flat(column: Iterable[Numbers | None], sizes: NDArray[np.int64]) -> Numbers:
-    """One statistic of all rows, each cut or padded with None to the size of its grid."""
-    one: Numbers = [None]
-    lists = [one if values is None else values for values in column]
+def _flat(column: list[Numbers | None], sizes: NDArray[np.int64]) -> Floats:
+    """One statistic of all rows, each cut or padded with NaN to the size of its grid."""
+    unknown: Numbers = [math.nan]
+    lists = [unknown if values is None else values for values in column]
     lengths = np.fromiter(map(len, lists), np.int64, len(lists))
     for at in np.flatnonzero(lengths != sizes).tolist():
         size = int(sizes[at])
-        lists[at] = (lists[at] + [None] * size)[:size]
-    return list(itertools.chain.from_iterable(lists))
+        lists[at] = (lists[at] + unknown * size)[:size]
+    try:
+        return np.fromiter(itertools.chain.from_iterable(lists), np.float64)
+    except TypeError:  # a None among them
+        return np.array(list(itertools.chain.from_iterable(lists)), np.float64)
+
+
+def _counts(numbers: Floats) -> NDArray[np.int32]:
+    """Numbers as int32, 0 where they are unknown."""
+    return np.clip(np.nan_to_num(numbers, nan=0.0), 0, np.iinfo(np.int32).max).astype(np.int32)
 
 
 def _count_samples(
     rows: Sequence[Row], codes: NDArray[np.int32], ends: NDArray[np.int64], sizes: NDArray[np.int64]
 ) -> None:
     """Fills `n` from the stored samples where the file does not give their number."""
-    for at, row in enumerate(rows):
-        if row.repeat is None and len(bytes(row.samples)) > len("null"):
+    for at in [at for at, row in enumerate(rows) if row.repeat is None]:
+        if bytes(rows[at].samples) != b"null":
             start = int(ends[at] - sizes[at])
-            for cell, samples in enumerate(asv_files.samples_of(row)[: int(sizes[at])]):
+            for cell, samples in enumerate(asv_files.samples_of(rows[at])[: int(sizes[at])]):
                 codes[6, start + cell] = len(samples or ())
 
 

@@ -11,7 +11,7 @@ import gc
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,6 +28,9 @@ from hybrid_kernels.history.frames import Benchmark, Context
 
 if TYPE_CHECKING:
     import pandas as pd
+
+BATCH_BYTES = 2**26
+"""Bytes of JSON decoded at a time: as Python objects they take about five times as much memory."""
 
 Results = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -330,10 +333,9 @@ def _load_root(root: str, *, use_cache: bool) -> _Root:
     present = {entry.path[prefix:]: entry for entry in found.results}
     tables, segments = cache.load(root, present) if use_cache else ([], [])
     known = {file.path for table in tables for file in table.files}
-    new = [(path, entry, _decoded(entry)) for path, entry in present.items() if path not in known]
+    new = [columns.build(batch) for batch in _decoded_batches(present, known)]
     if new:
-        new.sort(key=lambda one: (one[2].date or 0.0) if isinstance(one[2], ResultFile) else 0.0)
-        table = columns.build(new)
+        table = columns.join(new)
         if use_cache:
             cache.store(root, table, tables, segments)
         tables = [*tables, table]
@@ -358,6 +360,23 @@ def _load_root(root: str, *, use_cache: bool) -> _Root:
         except (Unreadable, OSError) as error:
             skipped.append(Skipped(path, str(error)))
     return _Root(root, table, definitions, machines, skipped)
+
+
+def _decoded_batches(
+    present: Mapping[str, folders.Entry], known: Container[str]
+) -> Iterator[list[tuple[str, folders.Entry, ResultFile | Unreadable]]]:
+    """The files that are not known yet, decoded, as many at a time as bound the memory that decoding takes."""
+    batch, size = [], 0
+    for path, entry in present.items():
+        if path in known:
+            continue
+        batch.append((path, entry, _decoded(entry)))
+        size += entry.stamp[0]
+        if size > BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
 def _decoded(entry: folders.Entry) -> ResultFile | Unreadable:

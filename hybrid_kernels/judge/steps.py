@@ -50,7 +50,7 @@ CORRELATED = 2.6
 """Lag-1 correlation beyond which neighbours count as alike, in standard errors (1/sqrt(n)): 0.5 % by chance."""
 
 MAX_CORRELATION = 0.98
-UNEQUAL = 0.005  # probability below which a ratio of variances is beyond chance
+UNEQUAL = 0.001  # probability below which a ratio of variances is beyond chance
 ENOUGH = 5  # points that make a level beside which an end can be off
 MIN_LENGTH = 10  # of an interval inside the series, in points
 SHORT_LENGTHS, SHORT_EXCESS = (8, 6), 0.8  # shorter intervals, for levels that soon return: only for plain steps
@@ -58,8 +58,8 @@ NORMAL = 1.4826  # standard deviation over median absolute deviation, for the no
 
 # Scores that pure noise exceeds, anywhere in a series of so many points, with the probability `false_rate` states.
 # Made by `python -m benchmarks.detector --calibrate`.
-_SIZES = (6, 10, 15, 35, 60, 100, 200, 500, 1000)
-_SCORES = (2.75, 3.19, 3.36, 3.98, 4.3, 4.55, 4.85, 5.05, 5.2)
+_SIZES = (6, 8, 10, 12, 15, 20, 35, 60, 100, 200, 500, 1000)
+_SCORES = (2.75, 2.98, 3.18, 3.25, 3.31, 3.75, 3.94, 4.38, 4.74, 5.15, 5.22, 5.4)
 
 
 def false_rate(n: int) -> float:
