@@ -89,18 +89,18 @@ def frame(table: Table, rows: NDArray[np.intp] | None, cells: Cells, context: Co
     """The frame that `store.StoredHistory.frame` describes, of all rows of `table` or of those numbered in `rows`."""
     import pandas as pd
 
-    file = np.repeat(np.arange(len(table.files), dtype=np.int32), table.rows_of_file)
-    if rows is not None:
-        file = file[rows]
     # Rows lie in the order of their files; bring those into the order of commits, whatever order they were read in.
     by_commit = sorted(range(len(table.files)), key=lambda at: (context.order_of_file[at], context.paths[at]))
-    place = np.empty(len(by_commit), np.int32)
-    place[by_commit] = np.arange(len(by_commit), dtype=np.int32)
-    place_of_row = place[file]
-    if np.any(place_of_row[1:] < place_of_row[:-1]):
-        order = np.argsort(place_of_row, kind="stable")
-        rows = order if rows is None else rows[order]
-        file = file[order]
+    if rows is None and by_commit != list(range(len(by_commit))):
+        rows = np.arange(table.codes.shape[1])
+    file = np.repeat(np.arange(len(table.files), dtype=np.int32), table.rows_of_file)
+    if rows is not None:
+        counts = np.bincount(file[rows], minlength=len(table.files))
+        before = np.cumsum(counts) - counts  # of the first row of each file among `rows`
+        counts = counts[by_commit]
+        after = np.cumsum(counts) - counts
+        rows = rows[np.repeat(before[by_commit] - after, counts) + np.arange(len(rows))]
+        file = file[rows]
     code = dict(zip(columns.CODES, table.codes if rows is None else table.codes[:, rows], strict=True))
     number = dict(zip(columns.NUMBERS, table.numbers if rows is None else table.numbers[:, rows], strict=True))
 
