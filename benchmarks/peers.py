@@ -26,7 +26,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +34,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hybrid_kernels import files, records
+from hybrid_kernels.devices import open_device
 from hybrid_kernels.devices.base import Arm
 from hybrid_kernels.devices.cpu import CpuDevice, anonymous
 from hybrid_kernels.errors import BadInput, ConditionNotMet, DeviceUnavailable, HybridKernelsError
@@ -186,7 +187,24 @@ def cpu(mib: float, k: int, threads: int) -> Contest:
 
 # ---- Any device ----------------------------------------------------------------------------------------------------
 
-CONTESTS: dict[str, Callable[[float, int, int], Contest]] = {"cpu": cpu}
+DEVICES = ("cpu", "cuda")
+
+
+def contests(options: argparse.Namespace) -> Iterator[tuple[str, float, Contest]]:
+    """(name, packed MiB, contest) of everything that the command was asked to measure, each closed after its turn."""
+    if options.device == "cuda":
+        from benchmarks import peers_cuda
+
+        for name, n, k in peers_cuda.shapes(sizes(options.sizes), options.k, options.model):
+            with peers_cuda.arms(n, k) as (arms, pairs):
+                yield name, arms[0].pass_bytes / MIB, Contest(arms, pairs)
+        return
+    if options.model is not None:
+        raise BadInput(
+            "--model: the CPU's peers are measured by --sizes and --k; use --device cuda for a model's shapes"
+        )
+    for mib in sizes(options.sizes):
+        yield f"{mib:g} MiB", mib, cpu(mib, options.k, options.threads)
 
 
 def measure(contest: Contest, reps: int) -> list[dict]:
@@ -195,7 +213,8 @@ def measure(contest: Contest, reps: int) -> list[dict]:
     for arm in contest.arms:
         arm.run(arm.copies)
         rotations = SAMPLE_SECONDS / max(arm.run(arm.copies), 1e-9)
-        passes.append(max(math.ceil(rotations), 1) * arm.copies)
+        most = max(sampling.MAX_BATCH // arm.copies, 1)  # a graph of very many passes does not wait behind a gate
+        passes.append(min(max(math.ceil(rotations), 1), most) * arm.copies)
     for arm, count in zip(contest.arms, passes, strict=True):
         sampling.ramp(arm, count, limit=RAMP_LIMIT_SECONDS)
     samples = dict(
@@ -221,8 +240,8 @@ def measure(contest: Contest, reps: int) -> list[dict]:
     return rows
 
 
-def lines(mib: float, rows: Sequence[dict]) -> list[str]:
-    """The rows of one size as lines of a table."""
+def lines(name: str, rows: Sequence[dict]) -> list[str]:
+    """The rows of one matrix as lines of a table."""
     texts = []
     for row in rows:
         ratios = "; ".join(
@@ -233,7 +252,7 @@ def lines(mib: float, rows: Sequence[dict]) -> list[str]:
             f"[{gbs(row['packed_bytes'], row['seconds_high']):.1f}, {gbs(row['packed_bytes'], row['seconds_low']):.1f}]"
         )
         cells = [
-            f"{mib:g}", row["arm"], row["variant"], f"{row['gbs']:.1f} {interval}", f"{row['total_gbs']:.1f}",
+            name, row["arm"], row["variant"] or "-", f"{row['gbs']:.1f} {interval}", f"{row['total_gbs']:.1f}",
             str(row["copies"]), str(row["samples"]), "; ".join([ratios, *row["warnings"]]).strip("; "),
         ]  # fmt: skip
         texts.append("| " + " | ".join(cells) + " |")
@@ -256,29 +275,31 @@ def sizes(text: str) -> list[float]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command: prints the table as it grows, writes `--json`; 0, or 2 for bad input."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--device", choices=sorted(CONTESTS), default="cpu")
+    parser.add_argument("--device", choices=DEVICES, default="cpu")
     parser.add_argument("--sizes", default="12.5,64,256", help="packed MiB, with commas between")
     parser.add_argument("--k", type=int, default=5120)
+    parser.add_argument("--model", help="on the GPU: every distinct projection of this model instead of --sizes")
     parser.add_argument("--threads", type=int, default=2, help="of every arm on the CPU")
     parser.add_argument("--reps", type=int, default=21, help="samples of every arm")
     parser.add_argument("--json", metavar="FILE", help="schema, facts and rows")
     options = parser.parse_args(arguments)
     try:
-        wanted = sizes(options.sizes)
+        sizes(options.sizes)
         if options.k < 1 or options.reps < 1:
             raise BadInput(f"--k, --reps: {options.k}, {options.reps}; both must be 1 or more")
         target: Path | None = files.check_writable(options.json, "--json") if options.json else None
-        with CpuDevice(threads=options.threads) as device:
-            found = facts.collect(device)
+        with open_device(options.device, threads=options.threads) as device:
+            found = facts.under_load(device)
         cache = format_bytes(found.cache_bytes or 0)
-        print(f"{found.cpu}, {options.threads} threads of {found.cores}, cache {cache}, {found.started_at}")
-        print("| packed MiB | arm | variant | packed GB/s | all GB/s | buffers | n | speed against |")
-        print("| ---: | --- | --- | ---: | ---: | ---: | ---: | --- |", flush=True)
+        threads = f", {options.threads} threads of {found.cores}" if options.device == "cpu" else ""
+        print(f"{found.device_name}{threads}, cache {cache}, {found.started_at}")
+        print("| matrix | arm | variant | packed GB/s | all GB/s | buffers | n | speed against |")
+        print("| --- | --- | --- | ---: | ---: | ---: | ---: | --- |", flush=True)
         rows: list[dict] = []
-        for mib in wanted:
-            taken = measure(CONTESTS[options.device](mib, options.k, options.threads), options.reps)
-            rows += [{"packed_mib": mib, **row} for row in taken]
-            print("\n".join(lines(mib, taken)), flush=True)
+        for name, mib, contest in contests(options):
+            taken = measure(contest, options.reps)
+            rows += [{"name": name, "packed_mib": mib, **row} for row in taken]
+            print("\n".join(lines(name, taken)), flush=True)
         if target is not None:
             import json
 

@@ -31,7 +31,7 @@ def test_every_arm_is_measured_beside_its_peer(tmp_path, capsys, monkeypatch) ->
         assert row["total_bytes"] == row["packed_bytes"] * 20.5 / 16
         assert row["gbs"] == pytest.approx(row["packed_bytes"] / row["seconds"] / 1e9)
         assert row["seconds_low"] <= row["seconds"] <= row["seconds_high"]
-    table = [line for line in capsys.readouterr().out.splitlines() if re.match(r"\| 1 \|", line)]
+    table = [line for line in capsys.readouterr().out.splitlines() if re.match(r"\| 1 MiB \|", line)]
     assert len(table) == 5
 
 
