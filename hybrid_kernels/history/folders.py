@@ -8,6 +8,7 @@ looks like a result's.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -62,8 +63,9 @@ def listing(root: str) -> Listing:
             found.definitions.append(os.path.join(folder, "benchmarks.json"))
         for entry in entries:
             if entry.name not in NOT_RESULTS and (machine or RESULT_NAME.search(entry.name)):
-                status = entry.stat()
-                found.results.append(Entry(entry.path, (status.st_size, status.st_mtime_ns, status.st_ino)))
+                with contextlib.suppress(FileNotFoundError):  # gone since it was listed
+                    status = entry.stat()
+                    found.results.append(Entry(entry.path, (status.st_size, status.st_mtime_ns, status.st_ino)))
     found.results.sort(key=lambda entry: entry.path)
     found.machines.sort()
     found.definitions.sort()

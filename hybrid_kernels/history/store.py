@@ -333,15 +333,17 @@ def _load_root(root: str, *, use_cache: bool) -> _Root:
     present = {entry.path[prefix:]: entry for entry in found.results}
     tables, segments = cache.load(root, present) if use_cache else ([], [])
     known = {file.path for table in tables for file in table.files}
-    new = [columns.build(batch) for batch in _decoded_batches(present, known)]
+    skipped: list[Skipped] = []
+    new = [columns.build(batch) for batch in _decoded_batches(present, known, skipped)]
     if new:
         table = columns.join(new)
         if use_cache:
             cache.store(root, table, tables, segments)
         tables = [*tables, table]
     table = columns.join(tables) if tables else columns.build([])
-    skipped = [Skipped(os.path.join(root, one.path), one.error) for one in table.files if one.error is not None]
-    if skipped:
+    unreadable = [Skipped(os.path.join(root, one.path), one.error) for one in table.files if one.error is not None]
+    skipped += unreadable
+    if unreadable:
         table = columns.select(table, np.array([one.error is None for one in table.files], np.bool_))
     definitions: dict[str, Benchmark] | None = None
     for path in found.definitions:
@@ -363,29 +365,32 @@ def _load_root(root: str, *, use_cache: bool) -> _Root:
 
 
 def _decoded_batches(
-    present: Mapping[str, folders.Entry], known: Container[str]
+    present: Mapping[str, folders.Entry], known: Container[str], skipped: list[Skipped]
 ) -> Iterator[list[tuple[str, folders.Entry, ResultFile | Unreadable]]]:
-    """The files that are not known yet, decoded, as many at a time as bound the memory that decoding takes."""
-    batch, size = [], 0
+    """The files that are not known yet, decoded, as many at a time as bound the memory that decoding takes.
+
+    What the system does not let us read now may be readable next time: it goes to `skipped`, and not into a table.
+    """
+    batch: list[tuple[str, folders.Entry, ResultFile | Unreadable]] = []
+    size = 0
     for path, entry in present.items():
         if path in known:
             continue
-        batch.append((path, entry, _decoded(entry)))
+        try:
+            batch.append((path, entry, asv_files.decode(folders.read(entry.path), os.path.basename(path))))
+        except Unreadable as error:
+            batch.append((path, entry, error))
+        except FileNotFoundError:
+            continue  # gone since it was listed
+        except OSError as error:
+            skipped.append(Skipped(entry.path, f"cannot be read: {error.strerror or error}"))
+            continue
         size += entry.stamp[0]
         if size > BATCH_BYTES:
             yield batch
             batch, size = [], 0
     if batch:
         yield batch
-
-
-def _decoded(entry: folders.Entry) -> ResultFile | Unreadable:
-    try:
-        return asv_files.decode(folders.read(entry.path), os.path.basename(entry.path))
-    except Unreadable as error:
-        return error
-    except OSError as error:
-        return Unreadable(f"cannot be read: {error.strerror or error}")
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from hybrid_kernels.history import asv_files, cache, store
+from hybrid_kernels.history import asv_files, cache, folders, store
 
 
 def values(root) -> list[float]:
@@ -142,6 +142,24 @@ def test_cache_that_cannot_be_written(results, monkeypatch, tmp_path):
     assert values(results.root) == [1.0]
 
 
+def test_file_that_may_be_read_later(results, monkeypatch):
+    """What the system refuses now is skipped with its reason, and read as soon as it can be."""
+    path = results.commit(1, {"suite.time_a": 1.0})
+    read = folders.read
+
+    def refused(name):
+        if name == str(path):
+            raise PermissionError(13, "Permission denied")
+        return read(name)
+
+    monkeypatch.setattr(folders, "read", refused)
+    loaded = store.load(results.root)
+    assert [(one.file, one.reason) for one in loaded.skipped] == [(str(path), "cannot be read: Permission denied")]
+
+    monkeypatch.setattr(folders, "read", read)
+    assert values(results.root) == [1.0]
+
+
 def test_cache_off(results, cache_folder):
     """With cache=False nothing is written."""
     results.commit(1, {"suite.time_a": 1.0})
@@ -167,12 +185,14 @@ def test_processes_at_once(results):
 
     for reader in readers:
         reader.start()
+    staged = type(results)(results.root.parent / "staged")
     for number in range(5, 25):
-        beside = results.root / "box" / f"{number:08x}.part"
-        path = results.commit(number, {"suite.time_a": float(number)})
-        path.rename(beside)  # as asv's files should come: whole
-        beside.rename(path)
+        path = staged.commit(number, {"suite.time_a": float(number)})
+        path.rename(results.root / "box" / path.name)  # a result comes whole
+        gone = results.root / "box" / f"{number:08x}-gone.json"
+        gone.write_text(path.name)
         store.load(results.root)
+        gone.unlink()
     for reader in readers:
         reader.join(60)
 
