@@ -418,7 +418,9 @@ class _Judge:
         return None
 
     def _method(self, s: Series, version: str | None) -> Method | None:
-        return self.ledger.method_of(s.benchmark, version) if version is not None else None
+        if version is None:
+            return None
+        return self.ledger.method_of(s.benchmark, version, lambda method: s.fits(method.params))
 
     def _method_change(
         self, a: Series, old: tuple[int, int], b: Series, new: tuple[int, int],

@@ -17,7 +17,7 @@ import math
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -207,10 +207,13 @@ class Ledger:
             raise BadInput(f"figure {figure.id!r} has no record of machine {machine!r}; {_near(machine, known)}")
         return machine
 
-    def method_of(self, benchmark: str, version: str | None) -> Method | None:
-        """The declared method that measures `benchmark` in `version`; one that names no version is not an answer."""
+    def method_of(self, benchmark: str, version: str | None, fits: Callable[[Method], bool]) -> Method | None:
+        """The declared method that measures `benchmark` in `version` in a cell that `fits`; None when there is none.
+
+        A method that names no version is not an answer: it cannot say what another version measures.
+        """
         for method in self.methods.values():
-            if method.benchmark == benchmark and method.version == version:
+            if method.benchmark == benchmark and method.version == version and fits(method):
                 return method
         return None
 

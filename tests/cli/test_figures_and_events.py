@@ -53,9 +53,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[byt
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with this project's figures and a README that quotes one of them."""
     monkeypatch.chdir(tmp_path)
-    shutil.copy(ROOT / "figures.toml", tmp_path)
-    seed = (tmp_path / "figures.toml").read_text().partition("\n# ---- measured here")[0]
-    (tmp_path / "figures.toml").write_text(seed)
+    shutil.copy(ROOT / "tests/data/figures.toml", tmp_path)
     (tmp_path / "README.md").write_text(f"Reads at <!-- figure {COLD}@rtx4060-laptop-wddm -->?<!-- /figure -->.\n")
     return tmp_path
 

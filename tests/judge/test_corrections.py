@@ -14,7 +14,7 @@ from hybrid_kernels import files
 from hybrid_kernels.errors import BadInput
 from hybrid_kernels.judge import corrections, ledger
 
-SEED = (Path(__file__).parents[2] / "figures.toml").read_text()
+SEED = (Path(__file__).parents[1] / "data/figures.toml").read_text()
 
 
 def correct(path: Path, figure: str = "cold_path_read_bandwidth", **changed: Any) -> ledger.Record:

@@ -14,7 +14,8 @@ from hybrid_kernels.errors import BadInput
 from hybrid_kernels.judge import ledger
 from hybrid_kernels.report import documents
 
-BOOK = ledger.load(Path(__file__).parents[2] / "figures.toml")
+ROOT = Path(__file__).parents[2]
+BOOK = ledger.load(ROOT / "tests/data/figures.toml")
 COLD = "cold_path_read_bandwidth"
 
 
@@ -205,5 +206,6 @@ def test_folders_mean_their_documents(tmp_path: Path) -> None:
 
 def test_our_own_documents_quote_what_is_current() -> None:
     """README.md and docs/ hold the values of figures.toml, and quote no superseded one as current."""
-    found = documents.check(documents.own_documents(BOOK), BOOK)
+    book = ledger.load(ROOT / "figures.toml")
+    found = documents.check(documents.own_documents(book), book)
     assert not found, "\n".join(map(str, found))
