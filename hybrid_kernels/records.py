@@ -252,6 +252,30 @@ class Placement:
     best_gbs: float  # a plain read with the best width
 
 
+@dataclass(frozen=True)
+class Mark:
+    """Something that went wrong with one suite of one commit; the night went on."""
+
+    commit: str
+    suite: str  # empty: the whole commit
+    what: str
+
+
+@dataclass(frozen=True)
+class Night:
+    """What one night did."""
+
+    started: str  # ISO 8601, UTC
+    machine: str
+    measured: tuple[str, ...]  # commits whose every suite is done now
+    left: tuple[str, ...]  # commits that the next night goes on with
+    marks: tuple[Mark, ...]
+    moved: int  # result files moved into the history
+    changed: tuple[tuple[str, Any, Any], ...]  # facts: name, before, now
+    idle: str | None = None  # why nothing was measured
+    interrupted: bool = False
+
+
 def plain(value: Any) -> Any:
     """`value` as plain JSON data: records become objects, numpy scalars numbers, NaN and infinities null."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import platform
 import statistics
@@ -248,3 +249,39 @@ def watch(device: Device) -> Iterator[Watch | None]:
         return
     with watching:
         yield watching
+
+
+def busy_gpu() -> str | None:
+    """Which GPU other processes are computing on, in words; None when there is none, or no GPU to ask."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return None
+    try:
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            others = pynvml.nvmlDeviceGetComputeRunningProcesses(pynvml.nvmlDeviceGetHandleByIndex(index))
+            if others:
+                return f"GPU {index} is busy: {len(others)} other processes on it"
+    except pynvml.NVMLError:
+        return None
+    finally:
+        pynvml.nvmlShutdown()
+    return None
+
+
+def machine_facts() -> dict[str, Any]:
+    """Facts of the host and of its GPU, if one can be used, the latter read under load: what a night compares."""
+    from hybrid_kernels.devices import cuda_absence, open_device
+    from hybrid_kernels.errors import HybridKernelsError
+
+    found = host_facts()
+    if cuda_absence() is None:
+        try:
+            with open_device("cuda") as device:
+                loaded = under_load(device)
+            found |= {field.name: getattr(loaded, field.name) for field in dataclasses.fields(loaded)}
+        except HybridKernelsError as error:
+            found["device_name"] = f"unusable: {error}"
+    return found
