@@ -234,6 +234,7 @@ class Walk:
     outputs_identical: bool | None
     captures: int = 0
     fallbacks: int = 0
+    copy_seconds: float | None = None  # sequential copy of the cold weights, same pages, same run (overlapped)
     predicted_seconds: float | None = None
     floor_seconds: float | None = None
     warnings: tuple[str, ...] = ()

@@ -80,11 +80,12 @@ def walk(
         with walking.Tensors(opened, tensors) as pool:
             try:
                 for name, strategies in wanted:
-                    span, _ = planning.predict(tensors, strategies, costs, name, ring)
                     row = walking.walk(
                         pool, known.name, strategies, schedule=name, reps=reps, ring=ring, progress=progress
                     )
-                    least = planning.floor(tensors, strategies, costs)
+                    copied = row.copy_seconds
+                    span, _ = planning.predict(tensors, strategies, costs, name, ring, copy_seconds=copied)
+                    least = planning.floor(tensors, strategies, costs, copied)
                     rows.append(replace(row, predicted_seconds=span[0], floor_seconds=least))
                 if capacity:
                     right = walking.capacity(pool, progress)

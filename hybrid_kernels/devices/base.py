@@ -157,6 +157,13 @@ class Device(Closing):
         """
         raise BadInput(f"walk: device {self.name} has no walks; use cpu or cuda")
 
+    def walk_copy_arm(self, steps: Sequence[Placed], form: str = "eager") -> Arm:
+        """The arm whose one pass copies the weights of `steps` (all in place) ahead, one after the other, and no more.
+
+        The floor of an overlapped walk over the same pages: pages of one host differ in what a copy of them reaches.
+        """
+        raise BadInput(f"walk: device {self.name} has no walks; use cpu or cuda")
+
     @abstractmethod
     def facts(self) -> dict[str, Any]:
         """Fields of records.Facts that the device knows; measure/facts.py adds the host's and those under load."""

@@ -235,6 +235,11 @@ class CpuDevice(Device):
 
         return CpuArm(f"stream_{mine.strategy}", mine, work, mine.packed_bytes)
 
+    def walk_copy_arm(self, steps: Sequence[Placed], form: str = "eager") -> Arm:
+        from hybrid_kernels.devices.cpu_walk import CpuWalkCopyArm
+
+        return CpuWalkCopyArm([self._own(placed, form) for placed in steps])
+
     def facts(self) -> dict[str, Any]:
         return {
             "cache_bytes": self.cache_bytes,

@@ -124,3 +124,28 @@ class CpuWalkArm(Arm):
 
     def close(self) -> None:
         self.ring, self.steps, self.cold = [], [], []
+
+
+class CpuWalkCopyArm(Arm):
+    """One pass reads the cold weights of a walk from the disk into one buffer, one matrix after the other."""
+
+    label = "walk_copy"
+
+    def __init__(self, steps: Sequence[CpuPlaced]) -> None:
+        super().__init__()
+        if not steps or not all(step.mappings for step in steps):
+            raise BadInput("steps: a copy ahead reads files; give matrices placed in_place")
+        self.steps = list(steps)
+        self.pass_bytes = self.total_bytes = sum(step.packed_bytes for step in steps)
+        self.buffer = whole_pages(max(step.packed_bytes for step in steps))
+        self.device_bytes = self.buffer.nbytes
+
+    def _time(self, passes: int) -> float:
+        begin = time.perf_counter()
+        for _ in range(passes):
+            for step in self.steps:
+                step.mappings[0].read_direct(self.buffer)
+        return time.perf_counter() - begin
+
+    def close(self) -> None:
+        self.steps = []

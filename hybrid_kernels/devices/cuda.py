@@ -35,7 +35,7 @@ from hybrid_kernels.devices.cuda_memory import (
     stride,
 )
 from hybrid_kernels.devices.cuda_staged import RING, StagedArm
-from hybrid_kernels.devices.cuda_walk import WalkArm
+from hybrid_kernels.devices.cuda_walk import WalkArm, WalkCopyArm
 from hybrid_kernels.errors import BadInput, ConditionNotMet, DeviceFailure, DeviceUnavailable
 from hybrid_kernels.kernels import checksum, launch
 from hybrid_kernels.layout.weights import Int4Weights
@@ -322,6 +322,9 @@ class CudaDevice(Device):
         self, steps: Sequence[Placed], x: npt.ArrayLike, schedule: str = "serial", form: str = "eager", *, ring: int = 3
     ) -> WalkArm:
         return WalkArm(self, [self._own(step) for step in steps], x, schedule, form, self.variant, ring=ring)
+
+    def walk_copy_arm(self, steps: Sequence[Placed], form: str = "eager") -> WalkCopyArm:
+        return WalkCopyArm(self, [self._own(step) for step in steps], form)
 
     def access_arm(self, placed: Placed, access: Access) -> AccessArm:
         return AccessArm(self, self._own(placed), access)

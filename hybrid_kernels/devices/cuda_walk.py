@@ -142,3 +142,33 @@ class WalkArm(CudaArm):
             product.close()
         while getattr(self, "_taken", []):
             self._taken.pop().close()
+
+
+class WalkCopyArm(CudaArm):
+    """One pass copies the cold weights of a walk into one buffer, one matrix after the other, as a walk does ahead."""
+
+    def __init__(self, device: CudaDevice, steps: Sequence[CudaPlaced], form: str) -> None:
+        import pycuda.driver as cuda
+
+        if not steps or not all(step.host for step in steps):
+            raise BadInput("steps: a copy ahead reads host memory; give matrices placed in_place")
+        super().__init__(device, "walk_copy", form, copies=1)
+        self.pass_bytes = self.total_bytes = sum(step.packed_bytes for step in steps)
+        self._cuda, self._steps, self.operations = cuda, list(steps), len(steps)
+        try:
+            self._buffer = DeviceBuffer(max(step.packed_bytes for step in steps), self.label)
+        except BaseException:
+            self.close()
+            raise
+        self.device_bytes = self._buffer.nbytes
+
+    def _enqueue(self, index: int) -> None:
+        for step in self._steps:
+            self._cuda.memcpy_dtod_async(
+                self._buffer.pointer, step.packed_pointers[0], step.packed_bytes, self._device.stream
+            )
+
+    def close(self) -> None:
+        super().close()
+        if hasattr(self, "_buffer"):
+            self._buffer.close()

@@ -127,9 +127,20 @@ def simulate(passes: Sequence[float], copies: Sequence[float | None], ring: int)
 
 
 def predict(
-    tensors: Sequence[Tensor], strategies: Sequence[str], costs: Costs, schedule: str, ring: int = 3
+    tensors: Sequence[Tensor],
+    strategies: Sequence[str],
+    costs: Costs,
+    schedule: str,
+    ring: int = 3,
+    *,
+    copy_seconds: float | None = None,
 ) -> tuple[Span, tuple[float, ...]]:
-    """Step seconds (median, low, high) of a walk that reads each tensor by its strategy, and those of each pass."""
+    """Step seconds (median, low, high) of a walk that reads each tensor by its strategy, and those of each pass.
+
+    `copy_seconds`: what copying the cold tensors one after the other was measured to take on the very pages of the
+    walk. Pages of one host differ in that (by a fifth on the H200 machine, docs/plan.md), and a sweep's copy, made of
+    other pages, cannot know it; without it the sweep's own copies are taken.
+    """
     if schedule == "serial":
         spans = [costs.seconds(strategy, tensor) for tensor, strategy in zip(tensors, strategies, strict=True)]
         total = tuple(math.fsum(span[i] for span in spans) for i in range(3))
@@ -139,18 +150,26 @@ def predict(
         None if strategy == "resident" else costs.seconds(costs.copy, tensor)
         for tensor, strategy in zip(tensors, strategies, strict=True)
     ]
+    swept = math.fsum(c[0] for c in copy if c is not None)
+    scale = copy_seconds / swept if copy_seconds is not None and swept else 1.0
     spans3 = [
-        simulate([span[i] for span in resident], [None if c is None else c[i] for c in copy], ring) for i in range(3)
+        simulate([span[i] for span in resident], [None if c is None else c[i] * scale for c in copy], ring)
+        for i in range(3)
     ]
     return (spans3[0], spans3[1], spans3[2]), tuple(span[0] for span in resident)
 
 
-def floor(tensors: Sequence[Tensor], strategies: Sequence[str], costs: Costs) -> float:
-    """max(copies of the cold tensors, resident passes of the resident ones): what no overlap can beat."""
+def floor(
+    tensors: Sequence[Tensor], strategies: Sequence[str], costs: Costs, copy_seconds: float | None = None
+) -> float:
+    """max(copies of the cold tensors, resident passes of the resident ones): what no overlap can beat.
+
+    `copy_seconds` as for `predict`.
+    """
     pairs = list(zip(tensors, strategies, strict=True))
     cold = math.fsum(costs.seconds(costs.copy, tensor)[0] for tensor, strategy in pairs if strategy != "resident")
     warm = math.fsum(costs.seconds("resident", tensor)[0] for tensor, strategy in pairs if strategy == "resident")
-    return max(cold, warm)
+    return max(cold if copy_seconds is None else copy_seconds, warm)
 
 
 def device_bytes(tensors: Sequence[Tensor], strategies: Sequence[str], schedule: str, ring: int) -> int:

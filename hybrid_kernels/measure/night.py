@@ -300,6 +300,7 @@ def run(
     """
     started = datetime.now(UTC).isoformat(timespec="seconds")
     project.results.mkdir(parents=True, exist_ok=True)
+    project.side.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(project.results).free
     if free < LEAST_FREE_BYTES:
         raise CouldNotRun(

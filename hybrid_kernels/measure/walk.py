@@ -9,6 +9,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 
 import numpy as np
 import numpy.typing as npt
@@ -142,12 +143,17 @@ def walk(
     form = form or ("graph" if "graph" in device.forms else "eager")
     steps = pool.place(strategies, progress)
     truth = pool.truth(progress)
-    with device.walk_arm(steps, pool.start, schedule, form, ring=ring) as arm:
+    cold = [step for step, strategy in zip(steps, strategies, strict=True) if strategy != "resident"]
+    with ExitStack() as stack:
+        arm = stack.enter_context(device.walk_arm(steps, pool.start, schedule, form, ring=ring))
+        arms = [arm]
+        if schedule == "overlapped" and cold:  # the ceiling of the same pages, in the same run
+            arms.append(stack.enter_context(device.walk_copy_arm(cold, form)))
         sampling.ramp(arm, 1)
         output = arm.output()
         identical = output is not None and output.tobytes() == truth.tobytes()
-        tick = _ticker(progress, reps, f"{schedule} walk")
-        (samples,) = sampling.interleave([arm], reps, [1], tick)
+        tick = _ticker(progress, reps * len(arms), f"{schedule} walk")
+        samples, *copied = sampling.interleave(arms, reps, [1] * len(arms), tick)
         output = arm.output()
         identical = identical and output is not None and output.tobytes() == truth.tobytes()
         captures, fallbacks, ring_bytes = arm.captures, arm.fallbacks, arm.device_bytes
@@ -157,15 +163,16 @@ def walk(
         by_tier[strategy] += tensor.packed_bytes
     packed = sum(by_tier.values())
     meta = sum(t.total_bytes - t.packed_bytes for t in pool.tensors)
-    cold = packed - by_tier["resident"]
+    moved = packed - by_tier["resident"]
     warnings = () if identical else ("outputs differ",)
     return Walk(
         model=model, device=device.name, schedule=schedule, form=form, resident_fraction=by_tier["resident"] / packed,
         resident_bytes=by_tier["resident"], in_place_bytes=by_tier["in_place"], staged_bytes=by_tier["staged"],
         samples=reps, seconds=samples.median, seconds_low=low, seconds_high=high, seconds_best=samples.best,
-        tokens_per_second=1 / samples.median, link_gbs=cold / samples.median / GB,
-        device_bytes=by_tier["resident"] + meta + ring_bytes, host_locked_bytes=cold if device.name == "cuda" else 0,
+        tokens_per_second=1 / samples.median, link_gbs=moved / samples.median / GB,
+        device_bytes=by_tier["resident"] + meta + ring_bytes, host_locked_bytes=moved if device.name == "cuda" else 0,
         outputs_identical=identical, captures=captures, fallbacks=fallbacks,
+        copy_seconds=copied[0].median if copied else None,
         warnings=(*warnings, *(("fell back to eager",) if fallbacks else ())),
     )  # fmt: skip
 

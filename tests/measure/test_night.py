@@ -182,7 +182,10 @@ def test_a_second_start_says_who_holds_the_night(small: Small) -> None:
     """The lock names its process and since when; the lock is free when its holder is gone."""
     path = small.folder / ".night/lock"
     with nights.lock(path):
-        code = f"from pathlib import Path; from hybrid_kernels.measure.night import lock\nwith lock(Path({str(path)!r})): pass"
+        code = (
+            "from pathlib import Path; from hybrid_kernels.measure.night import lock\n"
+            f"with lock(Path({str(path)!r})): pass"
+        )
         got = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
         assert f"process {os.getpid()} on" in got.stderr
         assert "since 20" in got.stderr
