@@ -103,6 +103,13 @@ def scale(unit: str, magnitude: float) -> tuple[float, str]:
 
 
 def format_value(value: float, unit: str) -> str:
-    """A value in a unit as asv stores it, three significant digits: `8.40 us` for 8.4e-6 seconds."""
+    """A value in a unit as asv stores it, three significant digits: `8.40 us` for 8.4e-6 seconds.
+
+    Numbers too small to be read with their zeros get an exponent; one that is not finite has no unit.
+    """
+    if not math.isfinite(value):
+        return str(value)
     divisor, text = scale(unit, value)
-    return significant(value / divisor) + (text if text in ("x", "%", "") else f" {text}")
+    scaled = value / divisor
+    digits = f"{scaled:.3g}" if scaled != 0 and abs(scaled) < 1e-3 else significant(scaled)
+    return digits + (text if text in ("x", "%", "") else f" {text}")

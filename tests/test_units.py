@@ -107,3 +107,29 @@ def test_bytes_are_shown_with_a_binary_prefix(nbytes: int, expected: str) -> Non
 def test_seconds_are_shown_in_the_unit_that_fits(seconds: float, expected: str) -> None:
     """Seconds, milliseconds, microseconds or nanoseconds."""
     assert units.format_seconds(seconds) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "expected"),
+    [
+        (8.4e-6, "seconds", "8.40 us"),
+        (60 * 2**20, "bytes", "60.0 MiB"),
+        (5.6, "GB/s", "5.60 GB/s"),
+        (9.7, "x", "9.70x"),
+        (1234567.0, "unit", "1,230,000"),
+        (0.0, "tok/s", "0 tok/s"),
+        (1.5e-7, "ratio", "1.5e-07 ratio"),
+        (math.inf, "seconds", "inf"),
+    ],
+)
+def test_values_of_asv_are_shown_in_their_unit(value: float, unit: str, expected: str) -> None:
+    """Seconds and bytes get a fitting prefix, others keep their unit; asv's placeholder `unit` is not shown."""
+    assert units.format_value(value, unit) == expected
+
+
+def test_one_scale_fits_all_values_of_a_chart() -> None:
+    """The divisor and unit of a magnitude; only seconds and bytes are scaled, and nothing below the smallest prefix."""
+    assert units.scale("seconds", 0.02) == (1e-3, "ms")
+    assert units.scale("seconds", 1e-12) == (1e-9, "ns")
+    assert units.scale("GB/s", 4e3) == (1.0, "GB/s")
+    assert units.scale("unit", 1.0) == (1.0, "")

@@ -7,16 +7,15 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from hybrid_kernels.judge.events import Event
-from hybrid_kernels.report.history_tables import with_unit
 from hybrid_kernels.report.tables import rows_table
-from hybrid_kernels.units import significant
+from hybrid_kernels.units import format_value, significant
 
 COLUMNS = ("date", "commit", "machine", "event", "of", "change", "why")
 
 
 def value_text(value: float | None, unit: str) -> str:
     """A value with its unit; `-` for none."""
-    return "-" if value is None else with_unit(value, unit)
+    return "-" if value is None else format_value(value, unit)
 
 
 def factor_text(event: Event) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -11,7 +10,7 @@ from rich.table import Table
 from hybrid_kernels import records
 from hybrid_kernels.errors import BadInput
 from hybrid_kernels.report import tables
-from hybrid_kernels.units import format_bytes, format_seconds, significant
+from hybrid_kernels.units import format_value
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,7 +28,7 @@ def series_table(frame: pd.DataFrame) -> Table:
     for names, part in frame.groupby(SERIES, observed=True, sort=False, dropna=False):
         machine, env, benchmark, cell, version = ("" if isinstance(one, float) else str(one) for one in names)
         last = part.iloc[-1]
-        text = with_unit(float(last["value"]), str(last["unit"])) if last["status"] == "ok" else str(last["status"])
+        text = format_value(float(last["value"]), str(last["unit"])) if last["status"] == "ok" else str(last["status"])
         current = version[:10] + ("" if last["is_current_version"] else " (earlier)")
         dates = part["date"].dt.strftime("%Y-%m-%d").fillna("unknown")
         rows.append([machine, env, benchmark, cell, current, f"{int((part['status'] == 'ok').sum()):,}", dates.iloc[0],
@@ -38,18 +37,6 @@ def series_table(frame: pd.DataFrame) -> Table:
         rows = [row[:1] + row[2:] for row in rows]
         del columns[1]
     return tables.rows_table(columns, rows, left=("machine", "environment", "benchmark", "parameters", "version", ""))
-
-
-def with_unit(value: float, unit: str) -> str:
-    """A value for reading: seconds and bytes with a fitting prefix, others with their unit as it stands."""
-    if not math.isfinite(value):
-        return str(value)
-    if unit == "seconds":
-        return format_seconds(value)
-    if unit == "bytes":
-        return format_bytes(value)
-    small = value != 0 and abs(value) < 1e-3
-    return f"{f'{value:.3g}' if small else significant(value)} {unit}".rstrip()
 
 
 def csv(frame: pd.DataFrame) -> bytes:

@@ -234,7 +234,8 @@ def _fact_series(history: StoredHistory, ledger: Ledger) -> Iterable[tuple[str, 
     frame = history.frame
     rows = frame[frame["benchmark"].isin(names) & (frame["status"] == "ok")]
     for (machine, benchmark, cell), series in rows.groupby(["machine", "benchmark", "cell"], observed=True, sort=True):
-        fact = str(benchmark).rpartition(".")[2].removeprefix("track_").replace("_", " ").capitalize()
+        fact = str(benchmark).rpartition(".")[2].removeprefix("track_").removesuffix("_bytes")
+        fact = fact.replace("_", " ").capitalize()
         cell = str(cell).removeprefix("device=")
         yield str(machine), f"{fact} ({cell})" if cell else fact, series
 
