@@ -48,6 +48,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -92,8 +93,14 @@ static struct {
           .wake = PTHREAD_COND_INITIALIZER, .idle = PTHREAD_COND_INITIALIZER};
 static pthread_once_t pool_once = PTHREAD_ONCE_INIT;
 
-/* Turns of `pause` before sleeping: some 50 to 150 us, longer than the gap between passes, too short to burn a core. */
-enum { SPINS = 4000 };
+/* How long a thread spins before it sleeps: longer than the gap between passes, too short to burn a core. */
+enum { SPIN_NS = 100000 };
+
+INLINE int64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+}
 
 INLINE void relax(void) {
 #if defined(HK_X86)
@@ -102,6 +109,14 @@ INLINE void relax(void) {
     __asm__ __volatile__("yield");
 #endif
 }
+
+/* Spins while `condition` holds, for SPIN_NS at most by the clock: a pause is 40 cycles here, a microsecond there. */
+#define SPIN_WHILE(condition)                                                                         \
+    do {                                                                                              \
+        const int64_t until = now_ns() + SPIN_NS;                                                     \
+        while ((condition) && now_ns() < until)                                                       \
+            for (int turn = 0; turn < 16 && (condition); turn++) relax();                             \
+    } while (0)
 
 INLINE int current_cpu(void) {
 #if defined(__linux__)
@@ -162,7 +177,7 @@ static void *helper(void *unused) {
     (void)unused;
     unsigned seen = 0; /* a job that was opened before this thread came is still worth a look */
     for (;;) {
-        for (int i = 0; i < SPINS && atomic_load_explicit(&pool.ticket, memory_order_acquire) == seen; i++) relax();
+        SPIN_WHILE(atomic_load_explicit(&pool.ticket, memory_order_acquire) == seen);
         pthread_mutex_lock(&pool.lock);
         if (atomic_load_explicit(&pool.ticket, memory_order_relaxed) == seen) {
             pool.sleeping++;
@@ -249,7 +264,7 @@ static void run_parallel(work_fn work, void *context, int64_t units, int64_t gra
     pool.open = 0; /* who has not come by now need not */
     if (pool.inside > 0) {
         pthread_mutex_unlock(&pool.lock);
-        for (int i = 0; i < SPINS && pool.inside > 0; i++) relax();
+        SPIN_WHILE(pool.inside > 0);
         pthread_mutex_lock(&pool.lock);
         while (pool.inside > 0) pthread_cond_wait(&pool.idle, &pool.lock);
     }
