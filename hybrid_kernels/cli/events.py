@@ -9,20 +9,25 @@ from typing import Annotated
 import typer
 
 from hybrid_kernels.cli.app import app
-from hybrid_kernels.cli.common import Results, as_json, choices
+from hybrid_kernels.cli.common import as_json, choices
 from hybrid_kernels.cli.history import tell_skipped
+from hybrid_kernels.errors import BadInput
+
+FORMATS = ("table", "json", "markdown")
 
 
 @app.command()
 def events(
-    results: Results = Path("results"),
+    results: Annotated[
+        list[Path] | None, typer.Option(help="A results folder of asv, or one above several; repeatable.")
+    ] = None,
     file: Annotated[
         Path | None, typer.Option("--file", help="The ledger of figures; by default figures.toml beside the results.")
     ] = None,
     benchmark: Annotated[str | None, typer.Option(help="Regular expression, as asv's --bench.")] = None,
-    machine: Annotated[str | None, typer.Option(help="Name of a machine.")] = None,
+    machine: Annotated[list[str] | None, typer.Option(help="Only this machine; repeatable.")] = None,
     kind: Annotated[str | None, typer.Option(help="Only these kinds of event, comma-separated.")] = None,
-    format: Annotated[str, typer.Option(help="How to print.", metavar="table|json|markdown")] = "table",
+    format: Annotated[str, typer.Option(help="How to print.", metavar="|".join(FORMATS))] = "table",
     output: Annotated[Path | None, typer.Option(help="Write to this file instead.")] = None,
 ) -> None:
     """Say of every change in a history whether the world changed or only what was known of it."""
@@ -33,16 +38,18 @@ def events(
     from hybrid_kernels.report import event_tables, tables
 
     kinds = choices(kind, judged.KINDS, "--kind") if kind is not None else judged.KINDS
-    choices(format, ("table", "json", "markdown"), "--format")
+    if format not in FORMATS:
+        raise BadInput(f"--format: unknown format {format!r}; use {', '.join(FORMATS)}")
     if output is not None:
         files.check_writable(output, "--output")
-    history = judged.History(results, file)
+    read = results or [Path("results")]
+    history = judged.History(read, file)
     found = [event for event in history.events(benchmark, machine) if event.kind in kinds]
     tell_skipped(history.skipped, history.stored.notes)
     if not history.series:
-        raise NothingMeasured(f"{results}: nothing measured: no result file holds a value")
+        raise NothingMeasured(f"{' '.join(map(str, read))}: nothing measured: no result file holds a value")
     if format == "json":
-        about = {"results": results, "figures": history.ledger.path, "series": len(history.series)}
+        about = {"results": read, "figures": history.ledger.path, "series": len(history.series)}
         rows = judged.rows(found)
         data = as_json(document(about, rows, skipped=plain(history.skipped), notes=plain(history.stored.notes)))
         sys.stdout.buffer.write(data) if output is None else files.replace(output, data)

@@ -79,7 +79,8 @@ def measured(history: History, figure: Figure, machine: str, method: Method | No
                 raise BadInput(f"figure {figure.id!r}: {text}")
             return found
     sought = " or ".join(one.describe() for one in known)
-    raise BadInput(f"figure {figure.id!r}: {history.results} holds no value on machine {machine!r} of {sought}")
+    where = " and ".join(str(folder) for folder in history.results)
+    raise BadInput(f"figure {figure.id!r}: {where} holds no value on machine {machine!r} of {sought}")
 
 
 def _latest(history: History, figure: Figure, method: Method, machine: str) -> Measured | None:

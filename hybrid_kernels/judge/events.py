@@ -135,9 +135,9 @@ class History:
     Parameters
     ----------
     results
-        A results folder of asv, or a folder above several.
+        A results folder of asv, a folder above several, or a list of such folders.
     figures
-        The ledger, or its file. None: `figures.toml` beside the results folder, where there is one.
+        The ledger, or its file. None: `figures.toml` beside the (first) results folder, where there is one.
 
     Raises
     ------
@@ -146,12 +146,12 @@ class History:
     """
 
     def __init__(
-        self, results: str | os.PathLike[str] = "results", figures: str | os.PathLike[str] | Ledger | None = None
+        self, results: store.Results = "results", figures: str | os.PathLike[str] | Ledger | None = None
     ) -> None:
-        self.results = Path(results)
+        self.results = [Path(one) for one in ([results] if isinstance(results, str | os.PathLike) else results)]
         self.stored = store.load(results)
         if figures is None:
-            beside = self.results.resolve().parent / "figures.toml"
+            beside = self.results[0].resolve().parent / "figures.toml"
             self.ledger = ledger.load(beside) if beside.is_file() else ledger.empty(beside)
         else:
             self.ledger = figures if isinstance(figures, Ledger) else ledger.load(figures)

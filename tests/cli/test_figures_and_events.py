@@ -198,6 +198,8 @@ def test_events_of_a_real_history(run: Run, project: Path) -> None:
     near = run("events", "--benchmark", "track_cpoy", code=2)
     assert "copies.Bandwidth.track_copy" in near.stderr
     assert "laptop" in run("events", "--machine", "labtop", code=2).stderr
+    twice = run("events", "--results", "results", "--machine", "laptop", "--machine", "laptop", "--format", "json")
+    assert json.loads(twice.stdout)["rows"] == data["rows"]
     assert "--kind" in run("events", "--kind", "regresion", code=2).stderr
     assert "--format" in run("events", "--format", "xml", code=2).stderr
 
