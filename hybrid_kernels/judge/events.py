@@ -298,7 +298,7 @@ class _Judge:
         arms = self.arms(s, int(s.order[old[1] - 1]), int(s.order[new[0]]))
         facts = self.facts(s, old[1] - 1, new[0])
         notes, sampling = self._sampling(s, old, new)
-        kind, reason, world = self._cause(s, move, arms, facts, sampling)
+        kind, reason, world = self._cause(s, old, new, arms, facts, sampling)
         if any(new[0] in run.unconfirmed for run in s.runs):
             notes.append("unconfirmed: one or two points beside a change of version, which may be outliers")
         if kind in VERDICTS and facts:
@@ -309,19 +309,21 @@ class _Judge:
         if world is not None:
             more = {"world_factor": world, "method_factor": move.ratio / world}
         return self._event(
-            s, old, new, kind, reason, factor=move.ratio, factor_low=move.low, factor_high=move.high,
-            notes=tuple(notes), controls=arms, facts=facts, **more,
+            s, old, new, kind, reason, **_factor(move), notes=tuple(notes), controls=arms, facts=facts, **more,
         )  # fmt: skip
 
     def _cause(
-        self, s: Series, move: moves.Move, arms: Sequence[ControlArm], facts: Sequence[FactChange], sampling: str | None
-    ) -> tuple[str, str, float | None]:
+        self, s: Series, old: tuple[int, int], new: tuple[int, int],
+        arms: Sequence[ControlArm], facts: Sequence[FactChange], sampling: str | None,
+    ) -> tuple[str, str, float | None]:  # fmt: skip
         """(kind, reason, world factor when it is one of two) of a level change within a version."""
         if self.is_control(s):
             return "environment", "a control arm moved, which no change of the code can touch", None
+        move = _compare(s, old, s, new)
         world = self._world(s, arms)
         if world is not None:
-            share = math.log(world) / math.log(move.ratio) if move.ratio > 0 and move.ratio != 1 else 0.0
+            known = move.ratio > 0 and move.ratio != 1
+            share = math.log(world) / math.log(move.ratio) if known else math.inf  # levels without a ratio hide it
             moved = ", ".join(f"{arm.benchmark} ({_times(arm.ratio)})" for arm in arms if arm.moved)
             if share >= HALF:
                 return "environment", f"the control arms moved too: {moved}", None
@@ -337,7 +339,7 @@ class _Judge:
         )
         if s.direction == 0:
             return "change", f"direction unknown: nothing says whether more {s.unit or 'of it'} is better{held}", None
-        better = (move.ratio > 1) == (s.direction > 0)
+        better = (_level(s, new) > _level(s, old)) == (s.direction > 0)
         return ("improvement" if better else "regression"), f"same version, another level{held}", None
 
     def _world(self, s: Series, arms: Sequence[ControlArm]) -> float | None:
@@ -434,7 +436,7 @@ class _Judge:
         why = why or (after.reason if after is not None else None)
         names = {"method_before": _named(before, a, old), "method": _named(after, b, new)}
         move = _compare(a, old, b, new)
-        known = {"factor": move.ratio, "factor_low": move.low, "factor_high": move.high}
+        known = _factor(move)
         notes, sampling = self._sampling(a, old, new) if a is b else ([], None)
         notes += [sampling] if sampling is not None else []
         if a.unit != b.unit:
@@ -611,6 +613,13 @@ def _compare(a: Series, old: tuple[int, int], b: Series, new: tuple[int, int]) -
         a.values[one], b.values[other], (a.ci_low[one], a.ci_high[one]), (b.ci_low[other], b.ci_high[other]),
         prior=max(a.noise, b.noise),
     )  # fmt: skip
+
+
+def _factor(move: moves.Move) -> dict[str, float]:
+    """The factor of an event and its range; nothing where the levels have no ratio."""
+    if not math.isfinite(move.ratio):
+        return {}
+    return {"factor": move.ratio, "factor_low": move.low, "factor_high": move.high}
 
 
 def _returns(

@@ -265,6 +265,16 @@ def test_direction(planted: Make, unit: str, declared: bool | None, after: float
     assert all(("direction unknown" in event.reason) == (kind == "change") for event in events)
 
 
+@pytest.mark.parametrize(("before", "after", "kind"), [(0.0, 3.0, "improvement"), (3.0, 0.0, "regression")])
+def test_zero_has_no_ratio(planted: Make, before: float, after: float, kind: str) -> None:
+    """From or to zero there is a direction and no factor; nothing is divided by zero."""
+    history = planted([2, 3, 4, 5] * 3).alone(READ).level(READ, before).level(READ, after, since=6)
+    events = history.events()
+    assert set(kinds(events)) == {kind}
+    assert events[0].factor is None
+    json.dumps(rows(events), allow_nan=False)
+
+
 def test_cosmetic_edit_changes_the_hash(planted: Make) -> None:
     """pylcm #366: five values of version A, two of B: all kept, one change of method, nothing compared across."""
     history = planted([2, 3, 4, 5, 2, 3, 4]).alone(TIMED).level(TIMED, 1.0).level(TIMED, 1.01, since=5)
