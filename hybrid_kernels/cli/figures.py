@@ -153,7 +153,9 @@ def figures_correct(
         str | None, typer.Option(help="What the step was.", metavar="correction|improvement|regression|environment")
     ] = None,
     conditions: Annotated[str | None, typer.Option(help="What the value holds under.")] = None,
-    commit: Annotated[str | None, typer.Option(help="Commit that was measured.")] = None,
+    commit: Annotated[
+        str | None, typer.Option(help="Commit that was measured; with --from-history, as of that commit.")
+    ] = None,
     evidence: Annotated[list[str] | None, typer.Option(help="Where to look; may be given again.")] = None,
     date: Annotated[
         str | None, typer.Option(help="Day of the statement, such as 2026-08-13; by default today.")
@@ -176,7 +178,9 @@ def figures_correct(
         from hybrid_kernels.judge.events import History
 
         machine = machine or book.machine(one, None)
-        stated = backing.statement(History(results, book), one, machine)
+        history = History(results, book)
+        stated = backing.statement(history.as_of(commit) if commit is not None else history, one, machine)
+        commit = None  # the one whose value it is
     else:
         stated = corrections.Statement(*ledger.parse_quantity(str(value), one), method=ledger.Method(source=method))
         if method is None:

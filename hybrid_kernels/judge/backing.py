@@ -19,7 +19,7 @@ from hybrid_kernels.judge import arithmetic, figure_series, moves
 from hybrid_kernels.judge.arithmetic import Interval
 from hybrid_kernels.judge.corrections import Statement
 from hybrid_kernels.judge.events import History
-from hybrid_kernels.judge.ledger import Figure, Ledger, Method, Record, current
+from hybrid_kernels.judge.ledger import CHANGES, Figure, Ledger, Method, Record, current
 from hybrid_kernels.judge.series import Series
 
 SIGMAS = 2.0  # standard deviations of a single value to each side that count as noise
@@ -172,8 +172,10 @@ def _change(history: History, figure: Figure, machine: str) -> str | None:
     told = [event for event in history.statements(figure.id, machine) if event.before is not None]
     if record is None or not told:
         return None
-    kind = told[-1].kind
-    return kind if kind in ("correction", "improvement", "regression", "environment") else None
+    measured_at = [int(s.order[i]) for s in history.series for i, p in enumerate(s.points) if p.commit == record.commit]
+    if measured_at and told[-1].order <= measured_at[0]:
+        return None
+    return told[-1].kind if told[-1].kind in CHANGES else None
 
 
 def problems(history: History) -> Iterator[Problem]:

@@ -18,6 +18,7 @@ The rules, in the order in which they are tried:
 
 from __future__ import annotations
 
+import copy
 import datetime
 import math
 import os
@@ -30,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hybrid_kernels import records, units
+from hybrid_kernels.errors import BadInput
 from hybrid_kernels.history import store
 from hybrid_kernels.judge import figure_series, ledger, moves, series
 from hybrid_kernels.judge.figure_series import Stretch
@@ -155,6 +157,21 @@ class History:
             self.ledger = ledger.load(beside) if beside.is_file() else ledger.empty(beside)
         else:
             self.ledger = figures if isinstance(figures, Ledger) else ledger.load(figures)
+
+    def as_of(self, commit: str) -> History:
+        """The same history as it was when `commit` (or its beginning) had been measured; the frame stays whole.
+
+        BadInput when no value is of that commit, or of several.
+        """
+        ranks = {p.commit: int(s.order[i]) for s in self.series for i, p in enumerate(s.points)}
+        found = [name for name in ranks if name.startswith(commit)]
+        if len(found) != 1:
+            what = "no value is of it" if not found else f"it could be {' or '.join(name[:12] for name in found)}"
+            raise BadInput(f"commit {commit!r}: {what}; `hybrid-kernels history --format csv` has the commits measured")
+        then = copy.copy(self)
+        then.__dict__.pop("_events", None)
+        then.__dict__["series"] = tuple(part for s in self.series if (part := s.until(ranks[found[0]])) is not None)
+        return then
 
     def frame(self) -> pd.DataFrame:
         """Every value of every version; columns as in `history.store.StoredHistory.frame`."""

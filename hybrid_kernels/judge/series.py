@@ -81,7 +81,13 @@ class Series:
         """The values of one version (None: all of them); None when there are none."""
         if version is None:
             return self
-        keep = [index for index, point in enumerate(self.points) if point.version == version]
+        return self._only([index for index, point in enumerate(self.points) if point.version == version])
+
+    def until(self, order: int) -> Series | None:
+        """The values of commits up to this rank; None when there are none."""
+        return self._only(list(range(int(np.searchsorted(self.order, order, side="right")))))
+
+    def _only(self, keep: list[int]) -> Series | None:
         if not keep:
             return None
         at = np.array(keep)

@@ -170,6 +170,28 @@ def test_check_names_an_open_cross_check_and_a_quoted_old_value(run: Run, projec
     assert len(rows) == len(lines)
 
 
+TIED = """\
+schema = 1
+documents = ["README.md"]
+
+[methods.copy]
+kind = "upper bound"
+benchmark = "copies.Bandwidth.track_copy"
+params = { kind = "copy" }
+
+[methods.in_place]
+benchmark = "reads.Bandwidth.track_read"
+params = { strategy = "in_place" }
+supersedes = "copy"
+
+[figures.cold]
+title = "Cold path"
+unit = "GB/s"
+methods = ["copy", "in_place"]
+params = { device = "cpu", mib = 64 }
+"""
+
+
 def date_of(file: Path) -> int:
     """When the commit of a result file was made."""
     return int(json.loads(file.read_text())["date"])
@@ -230,28 +252,7 @@ def test_nothing_measured_has_its_own_exit_code(run: Run, project: Path) -> None
 def test_correct_from_history(run: Run, project: Path) -> None:
     """A figure tied to a benchmark takes value, method, commit and evidence from the results, and check then agrees."""
     shutil.copytree(REAL, project / "results")
-    (project / "figures.toml").write_text(
-        """\
-schema = 1
-documents = ["README.md"]
-
-[methods.copy]
-kind = "upper bound"
-benchmark = "copies.Bandwidth.track_copy"
-params = { kind = "copy" }
-
-[methods.in_place]
-benchmark = "reads.Bandwidth.track_read"
-params = { strategy = "in_place" }
-supersedes = "copy"
-
-[figures.cold]
-title = "Cold path"
-unit = "GB/s"
-methods = ["copy", "in_place"]
-params = { device = "cpu", mib = 64 }
-"""
-    )
+    (project / "figures.toml").write_text(TIED)
     (project / "README.md").write_text("It is <!-- figure cold@laptop -->?<!-- /figure -->.\n")
     done = run("figures", "correct", "cold", "--from-history", "--machine", "laptop", "--reason", "First seen.")
     assert "record 1" in done.stdout
@@ -261,3 +262,19 @@ params = { device = "cpu", mib = 64 }
     assert shown["rows"][0]["method_benchmark"] == "reads.Bandwidth.track_read"
     assert shown["rows"][0]["commit"]
     assert shown["events"][0]["kind"] == "upper bound"
+
+
+def test_correct_as_of_a_commit(run: Run, project: Path) -> None:
+    """The whole record can be taken from the history, a commit at a time: the copy, then what corrected it."""
+    shutil.copytree(REAL, project / "results")
+    (project / "figures.toml").write_text(TIED)
+    files = sorted((project / "results/laptop").glob("*-*.json"), key=date_of)
+    commits = [json.loads(file.read_text())["commit_hash"] for file in files]
+    taken = ("figures", "correct", "cold", "--from-history", "--machine", "laptop", "--reason", "Measured.")
+    run(*taken, "--commit", commits[1][:12])
+    run(*taken)
+    first, second = json.loads(run("figures", "show", "cold", "--json").stdout)["rows"]
+    assert (first["kind"], first["commit"], first["status"]) == ("upper bound", commits[1], "superseded")
+    assert (second["kind"], second["commit"], second["corrects"]) == ("measured", commits[-1], 1)
+    assert first["method_benchmark"].startswith("copies")
+    assert "no value is of it" in run(*taken, "--commit", "123456789", code=2).stderr
