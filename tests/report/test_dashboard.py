@@ -212,7 +212,7 @@ def test_figure_with_a_benchmark_shows_its_history_and_graph(fleet):
 def test_events_tell_what_happened(fleet):
     """The planted changes are on the time line as what they were, with the control arm and the fact that changed."""
     events = fleet.data("events")["events"]
-    kinds = {(event["machine"], event["benchmark"], event["kind"]) for event in events}
+    kinds = {(event["machine"], event["benchmark"] or event["title"], event["kind"]) for event in events}
     assert ("tower", "load.time_import", "regression") in kinds
     assert ("tower", "reads.Seconds.time_read", "improvement") in kinds
     assert ("tower", "reads.Seconds.time_read", "environment") in kinds
@@ -287,6 +287,15 @@ def test_empty_history_says_what_to_do(asv_project):
         assert len(data["empty"]) > 40
         assert data["example"]
     assert "front.js" not in (html / "index.html").read_text()
+
+
+def test_figures_without_a_record_say_how_to_state_one(small):
+    """Figures that are declared and not stated yet: the page names the command that states the first."""
+    (small.root / "figures.toml").write_text(
+        'schema = 1\n[figures.cold]\ntitle = "Cold"\nunit = "GB/s"\ndirection = "higher"\n'
+    )
+    small.publish()
+    assert "figures correct cold --machine box --from-history" in small.data("figures")["example"]
 
 
 def test_figures_are_the_front_page(fleet):

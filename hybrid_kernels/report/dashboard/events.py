@@ -26,7 +26,8 @@ _ATOM = "http://www.w3.org/2005/Atom"
 
 def timeline(history: judged.History, project: Project, graphs: Graphs) -> Content:
     """Every event, newest first: its line on the page, and its evidence in chunks."""
-    found = [_of_event(event, project, graphs) for event in history.events()]
+    titles = {name: figure.title for name, figure in history.ledger.figures.items()}
+    found = [_of_event(event, titles, project, graphs) for event in history.events()]
     told = {(figure, event.machine, event.commit) for event in history.events() for figure in event.figures}
     found += _of_records(history.ledger, project, told)
     found.sort(key=lambda pair: (pair[0]["date"], pair[0]["id"]), reverse=True)
@@ -51,13 +52,16 @@ def _sha256(*parts: str | None) -> str:
     return hashlib.sha256("\0".join(part or "" for part in parts).encode()).hexdigest()
 
 
-def _of_event(event: Event, project: Project, graphs: Graphs) -> tuple[dict[str, Any], dict[str, Any]]:
+def _of_event(
+    event: Event, titles: Mapping[str, str], project: Project, graphs: Graphs
+) -> tuple[dict[str, Any], dict[str, Any]]:
     statement = event.kind in books.KINDS
     before = "" if event.before is None else units.format_value(event.before, event.unit)
     line = {
         "id": _id(event.kind, event.machine, event.env, event.benchmark, event.cell, event.commit),
         "kind": "first statement" if statement else event.kind,
         "machine": event.machine,
+        "title": "; ".join(titles.get(name, name) for name in event.figures),
         "benchmark": event.benchmark,
         "cell": event.cell,
         "date": _iso(event.date),
@@ -152,7 +156,8 @@ def _of_records(
                 "id": _id(kind, record.machine, figure.id, str(record.id)),
                 "kind": kind,
                 "machine": record.machine,
-                "benchmark": figure.title,
+                "title": figure.title,
+                "benchmark": "",
                 "cell": "",
                 "date": _iso(date),
                 "month": _month(date),
@@ -206,7 +211,7 @@ def feed(content: Content, project: Project) -> bytes:
     ET.SubElement(root, f"{{{_ATOM}}}link", {"rel": "self", "href": "events.xml"})
     for event in events[:FEED_ENTRIES]:
         entry = ET.SubElement(root, f"{{{_ATOM}}}entry")
-        name = f"{event['benchmark']} {event['cell']}".strip()
+        name = event["title"] or f"{event['benchmark']} {event['cell']}".strip()
         change = f"{event['before']} to {event['after']}" if event["before"] else event["after"]
         evidence = content.chunks[event["chunk"]][event["id"]]
         _text(entry, "id", f"urn:sha256:{_sha256(owner, project.name, event['id'])}")

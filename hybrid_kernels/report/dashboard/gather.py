@@ -6,6 +6,7 @@ A page's data is an object; `chunks` are the parts that a page loads when they a
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -94,7 +95,15 @@ def figures(history: judged.History, project: Project, graphs: Graphs) -> Conten
         "A figure is a number that people size designs with. Write the first one into figures.toml beside "
         "asv.conf.json, then publish again; docs/figures.md describes the file."
     )
-    return Content({"figures": shown, "empty": empty, "example": _EXAMPLE}, chunks)
+    example = _EXAMPLE
+    if ledger.figures:  # declared, and none of them stated yet
+        empty = (
+            "figures.toml declares figures and states none yet. Take a first value from the history, with its reason:"
+        )
+        machine = min(history.stored.machines, default="NAME")
+        command = f"hybrid-kernels figures correct {next(iter(ledger.figures))} --machine {shlex.quote(machine)}"
+        example = f'{command} --from-history --reason "first measured"'
+    return Content({"figures": shown, "empty": empty, "example": example}, chunks)
 
 
 _EXAMPLE = """schema = 1

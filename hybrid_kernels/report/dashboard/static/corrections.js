@@ -10,7 +10,7 @@ dashboard.start("events", (place, data) => {
   const PAGE = 50;
   const unique = (name) => [...new Set(data.events.map((event) => event[name]))].sort();
   const machine = select("Machine", "machine", unique("machine").map((name) => [name, name]), "all machines");
-  const words = search("Benchmark", "benchmark", "part of a name or parameter");
+  const words = search("Benchmark or figure", "benchmark", "part of a name or parameter");
   const chosen = new Set((state().get("kind") ?? "").split(",").filter((kind) => kinds.includes(kind)));
   const seen = new Set(data.events.map((event) => event.kind));
   const always = ["correction", "regression", "improvement", "environment", "confounded", "unverified"];
@@ -85,7 +85,7 @@ dashboard.start("events", (place, data) => {
         link(`#event=${event.id}`, "link to this event")));
     if (detail.points.length) {
       await chart(box, "series", { points: detail.points, levels: detail.levels, marks: detail.marks }, { unit: detail.unit },
-        `${event.benchmark} on ${event.machine}: ${detail.points.length} values in ${detail.unit}, from ${event.before} to ${event.after}`);
+        `${event.title || event.benchmark} on ${event.machine}: ${detail.points.length} values in ${detail.unit}, from ${event.before} to ${event.after}`);
     } else box.remove();
   }
 
@@ -93,7 +93,8 @@ dashboard.start("events", (place, data) => {
     const body = element("div", { class: "body" });
     const node = element("details", { class: "card event", id: `event-${event.id}` },
       element("summary", {}, badge(event.kind),
-        element("span", { class: "what" }, element("strong", {}, event.benchmark), event.cell && ` ${event.cell}`),
+        element("span", { class: "what" }, element("strong", {}, event.title || event.benchmark),
+          event.title ? ` ${event.benchmark}` : "", event.cell && ` ${event.cell}`),
         levels(event),
         element("span", { class: "meta" }, element("span", {}, event.factor), element("span", {}, event.machine),
           element("span", {}, time(event.date)), element("code", {}, event.commit?.short ?? ""),
@@ -115,7 +116,7 @@ dashboard.start("events", (place, data) => {
   /* Events of one kind at one commit of one machine have one cause, so many of them make one entry. */
   function group(events) {
     const [first] = events;
-    const names = [...new Set(events.map((event) => event.benchmark))];
+    const names = [...new Set(events.map((event) => event.title || event.benchmark))];
     const body = element("div", { class: "body" });
     const node = element("details", { class: "card event group" },
       element("summary", {}, badge(first.kind), element("span", { class: "what" },
@@ -144,7 +145,7 @@ dashboard.start("events", (place, data) => {
     const at = machine.node.value, text = words.node.value.trim().toLowerCase();
     remember({ kind: [...chosen].join(","), machine: at, benchmark: words.node.value.trim() });
     const rest = data.events.filter((event) => (!at || event.machine === at)
-      && (!text || `${event.benchmark} ${event.cell}`.toLowerCase().includes(text)));
+      && (!text || `${event.title} ${event.benchmark} ${event.cell}`.toLowerCase().includes(text)));
     for (const chip of chips.children) {
       chip.querySelector(".count").textContent = rest.filter((event) => event.kind === chip.dataset.kind).length.toLocaleString("en");
     }
