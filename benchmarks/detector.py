@@ -103,8 +103,8 @@ def measure(detector: Detector, series: int) -> dict[str, float]:
 def calibrate(series: int) -> None:
     """Prints the critical scores of judge/steps.py: what pure noise exceeds with the probability `false_rate(n)`.
 
-    The tail is straight on a logarithmic scale of probability against the squared score, as that of a normal
-    distribution nearly is; a line through the quantiles from 5 % to 0.5 % is drawn on to where it is needed.
+    Where too few of the series exceed it, from the tail before it: that is straight on a logarithmic scale of
+    probability against the squared score, as a normal distribution's nearly is, and is drawn on from 5 % to 0.5 %.
     """
     from hybrid_kernels.judge import steps
 
@@ -113,9 +113,12 @@ def calibrate(series: int) -> None:
     for n in sizes:
         logs = noise(np.random.default_rng([SEED, n, 1]), series, n)
         highest = np.array([steps.highest_score(values) for values in np.exp(logs)])
+        rate = steps.false_rate(n)
         tails = np.geomspace(0.05, 0.005, 10)
         slope, start = np.polyfit(np.log(tails), np.quantile(highest, 1 - tails) ** 2, 1)
-        scores.append(round(float(np.sqrt(slope * math.log(steps.false_rate(n)) + start)), 2))
+        seen = series * rate >= 30
+        score = np.quantile(highest, 1 - rate) if seen else np.sqrt(slope * math.log(rate) + start)
+        scores.append(round(float(score), 2))
         print(f"{n} points: {scores[-1]}", file=sys.stderr, flush=True)
     print(f"_SIZES = {sizes}\n_SCORES = {tuple(scores)}")
 

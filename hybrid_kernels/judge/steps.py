@@ -65,10 +65,10 @@ _SCORES = (2.75, 2.98, 3.18, 3.25, 3.31, 3.75, 3.94, 4.38, 4.74, 5.15, 5.22, 5.4
 def false_rate(n: int) -> float:
     """Probability that a series of `n` points of pure noise shows a step: 3 in 10,000 from 200 points on.
 
-    Shorter series are allowed more, up to 6.5 in 1,000 at 25 points and fewer, as hardly anything could be found in
+    Shorter series are allowed more, up to 9 in 1,000 at 20 points and fewer, as hardly anything could be found in
     them otherwise. As points are added, a step that chance made loses its support and is withdrawn.
     """
-    return max(0.0003, min(0.0065, 0.0003 * math.pow(200 / max(n, 1), 1.5)))
+    return max(0.0003, min(0.009, 0.0003 * math.pow(200 / max(n, 1), 1.5)))
 
 
 def critical(n: int) -> float:

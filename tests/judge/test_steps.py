@@ -267,3 +267,14 @@ def test_three_points_at_an_end(before):
 
     assert [one.index for one in steps.find(values)] == [before]
     assert [one.index for one in steps.find(values[::-1])] == [3]
+
+
+def test_rates():
+    """Pure noise hardly ever has a step, and most steps of 10 % in noise of 3 % are found with ten points and five."""
+    level = np.where(np.arange(15) < 10, 1.0, 1.1)
+
+    false = sum(bool(steps.find(noise(seed, 60))) for seed in range(300))
+    found = sum(any(abs(one.index - 10) <= 2 for one in steps.find(noise(seed, 15) * level)) for seed in range(200))
+
+    assert false <= 4  # one in 500 expected
+    assert found >= 160  # nine in ten expected
