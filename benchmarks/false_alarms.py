@@ -118,7 +118,7 @@ def record_asv(folder: Path, numbers: range, config: Path, seconds: float) -> No
     from hybrid_kernels.judge import verdict
     from hybrid_kernels.measure import rounds as measuring
 
-    with measuring.AsvLaboratory(config, "HEAD", "HEAD", benchmark=[r"^quick\."], controls="^$") as laboratory:
+    with measuring.AsvLaboratory(config, "HEAD", "HEAD", benchmark=[r"^quick\..*gemv"], controls="^$") as laboratory:
         for number in numbers:
             keep = folder / "asv" / f"comparison-{number:02d}"
             begun = time.monotonic()
