@@ -258,7 +258,7 @@ def _power(rng: Any, name: str, planted: Any, others: Sequence[Any], share: floa
     true = np.expm1(planted.mean()) if share is None else share
     got = _ours(report, REPORTS, planted=1)
     print(
-        f"{name:<32} {100 * true:+6.1f} %  found {got['found']:.3f}  rounds {got['rounds']:.0f} (95 of 100: "
+        f"{name:<40} {100 * true:+6.1f} %  found {got['found']:.3f}  rounds {got['rounds']:.0f} (95 of 100: "
         f"{got['late']:.0f})  wrong {got['wrong']:.3f}"
     )
 
@@ -289,15 +289,17 @@ def tables(folder: Path) -> None:
         print(
             f"{what:<14} ours {ours['wrong']:.3f}  pair 15 % {single[0]:.3f}  pair 30 % {single[1]:.3f}  asv {asv:.3f}"
         )
-    for what in [what for what in pools if what.startswith("planted")]:
-        print(f"\npower, {what}: one row of {ROWS} slower, {REPORTS} reports of --rounds auto, threshold 3 %")
-        equal_d = [_differences(pool) for name, pool in pools[what].items() if name.startswith("equal")]
-        for name, pool in pools[what].items():
-            if name.startswith("planted"):
-                _power(rng, f"{name} as measured", _differences(pool), equal_d, None)
-        for name in ("equal.gemv_1_thread()", "equal.gemv_2_threads()"):
+    print(f"\npower: one row of {ROWS} slower, {REPORTS} reports of --rounds auto, threshold 3 %")
+    for what, rows in pools.items():
+        equal_d = {
+            name: _differences(pool) for name, pool in rows.items() if name.startswith("equal") and len(pool) >= 32
+        }
+        for name, pool in rows.items():
+            if name.startswith("planted") and equal_d:
+                _power(rng, f"{what} {name[8:-2]} as measured", _differences(pool), list(equal_d.values()), None)
+        for name, d in equal_d.items():
             for share in SHARES:
-                _power(rng, f"{name[6:-2]}, exactly", _differences(pools[what][name]), equal_d, share)
+                _power(rng, f"{what} {name[6:-2]} exactly", d, list(equal_d.values()), share)
     print("\nrecorded runs judged as they are")
     for place in [path.parent for path in sorted(folder.glob("**/round-001.json"))]:
         samples, _ = importers.kept([place])

@@ -149,10 +149,9 @@ def lacking(known: Estimate, margin: float, level: float, rows: int, most: int =
     if known.rounds < 2 or not math.isfinite(known.sd):
         return None
     size = abs(known.mean)
-    for rounds in range(max(known.rounds + 1, LOOKS[0]), most + 1):
-        error = known.sd / math.sqrt(rounds)
-        if size >= margin and size > stats.t.isf(level / rows / 2, rounds - 1) * error:
-            return rounds - known.rounds
-        if size + stats.t.isf(0.025, rounds - 1) * error < margin:
-            return rounds - known.rounds
-    return None
+    rounds = np.arange(max(known.rounds + 1, LOOKS[0]), most + 1)
+    error = known.sd / np.sqrt(rounds)
+    changed = (size >= margin) & (size > stats.t.isf(level / rows / 2, rounds - 1) * error)
+    alike = size + stats.t.isf(0.025, rounds - 1) * error < margin
+    enough = rounds[changed | alike]
+    return int(enough[0]) - known.rounds if enough.size else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -67,7 +68,9 @@ def judge(
     _something_measured(samples, base, head)
     noise, harness = noise or {}, harness or {}
     medians = _medians(samples)
-    prepared = [_prepare(name, rows, medians.get(name), noise, harness.get(name)) for name, rows in _by_name(samples)]
+    prepared = [
+        _prepare(name, told, medians.get(name), noise, harness.get(name)) for name, told in _by_name(samples).items()
+    ]
     skipped = [
         (row.verdict.name, row.verdict.reason) for row in prepared if row.verdict.verdict == "" and row.known is None
     ]
@@ -116,7 +119,7 @@ def differences(samples: pd.DataFrame) -> dict[tuple[str, str | None], list[floa
     """Per (row name, version): log(head / base) of every round that has both. What a calibration stores."""
     found: dict[tuple[str, str | None], list[float]] = {}
     for name, pairs in _medians(samples).items():
-        logs = _logs(pairs)
+        logs = pairs.logs()
         version = samples.loc[samples["name"] == name, "version"].iloc[0]
         if logs.size:
             found[str(name), None if pd.isna(version) else str(version)] = [float(value) for value in logs]
@@ -140,39 +143,98 @@ def _something_measured(samples: pd.DataFrame, base: str, head: str) -> None:
         )
 
 
-def _by_name(samples: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    return [(str(name), rows) for name, rows in samples.groupby("name", sort=False)]
+@dataclasses.dataclass
+class _Told:
+    """What the records of one row say of it beside their values; version, unit and error by side."""
+
+    benchmark: str
+    cell: str
+    direction: int
+    control: bool
+    versions: dict[str, set[str]]
+    units: dict[str, set[str]]
+    errors: dict[str, str]
+
+    def only(self, what: str, side: str) -> str | None:
+        """The one version or unit of a side; several are joined, since they make sides differ."""
+        found = (self.versions if what == "version" else self.units).get(side, set())
+        return " and ".join(sorted(found)) if found else None
 
 
-def _medians(samples: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Per row name, a frame indexed by (run, round) with the columns base and head: each process's median."""
+def _by_name(samples: pd.DataFrame) -> dict[str, _Told]:
+    """Every row's records, in the order met."""
+    told: dict[str, _Told] = {}
+    columns = ["name", "side", "benchmark", "cell", "unit", "direction", "version", "control", "error"]
+    distinct = samples[columns].drop_duplicates()
+    for name, side, benchmark, cell, unit, direction, version, control, error in distinct.itertuples(index=False):
+        row = told.setdefault(name, _Told(str(benchmark), str(cell), int(direction), bool(control), {}, {}, {}))
+        row.units.setdefault(side, set()).add(str(unit))
+        row.versions.setdefault(side, set())
+        if not pd.isna(version):
+            row.versions[side].add(str(version))
+        if not pd.isna(error) and str(error).strip():
+            row.errors.setdefault(side, str(error).strip().splitlines()[-1].strip())
+    return told
+
+
+_Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Pairs:
+    """Each process's median, one entry a round, in order; NaN where a side has none."""
+
+    runs: list[str]
+    base: _Floats
+    head: _Floats
+
+    def whole(self) -> _Pairs:
+        """The rounds that both sides have."""
+        both = ~(np.isnan(self.base) | np.isnan(self.head))
+        return _Pairs(
+            [run for run, kept in zip(self.runs, both, strict=True) if kept], self.base[both], self.head[both]
+        )
+
+    def logs(self) -> _Floats:
+        """log(head / base) of the rounds that both sides have; values that form no ratio are left out."""
+        both = self.whole()
+        good = (both.base > 0) & (both.head > 0)
+        return np.log(both.head[good]) - np.log(both.base[good])
+
+    def level(self, side: str) -> float | None:
+        """The value to show for a side: geometric mean of its rounds, or their median where a value is not positive."""
+        values = self.base if side == "base" else self.head
+        values = values[~np.isnan(values)]
+        if not values.size:
+            return None
+        return float(np.exp(np.log(values).mean())) if (values > 0).all() else float(np.median(values))
+
+
+def _medians(samples: pd.DataFrame) -> dict[str, _Pairs]:
+    """Per row name, the medians of its processes."""
     some = samples[samples["value"].notna()]
     table = some.groupby(["name", "run", "round", "side"], sort=True)["value"].median().unstack("side")
     table = table.reindex(columns=["base", "head"])
-    return {str(name): rows.droplevel("name") for name, rows in table.groupby(level="name", sort=False)}
-
-
-def _logs(pairs: pd.DataFrame) -> np.ndarray[Any, np.dtype[np.float64]]:
-    both = pairs.dropna()
-    both = both[(both["base"] > 0) & (both["head"] > 0)]
-    return np.asarray(np.log(both["head"]) - np.log(both["base"]), dtype=float)
+    names, runs = (table.index.get_level_values(level).to_numpy() for level in ("name", "run"))
+    base, head = (table[side].to_numpy(dtype=float) for side in ("base", "head"))
+    starts = [0, *(np.flatnonzero(names[1:] != names[:-1]) + 1), len(names)] if len(names) else [0]
+    return {str(names[i]): _Pairs([str(run) for run in runs[i:j]], base[i:j], head[i:j]) for i, j in pairwise(starts)}
 
 
 def _prepare(
     name: str,
-    rows: pd.DataFrame,
-    pairs: pd.DataFrame | None,
+    told_of: _Told,
+    pairs: _Pairs | None,
     noise: Mapping[tuple[str, str | None], Sequence[float]],
     harness: tuple[float, float, float] | None,
 ) -> _Row:
-    first = rows.iloc[0]
-    versions = {side: _only(rows, side, "version") for side in ("base", "head")}
-    units = {side: _only(rows, side, "unit") for side in ("base", "head")}
+    versions = {side: told_of.only("version", side) for side in ("base", "head")}
+    units = {side: told_of.only("unit", side) for side in ("base", "head")}
     plain = Verdict(
         name=name, base=None, head=None, change=None, ci_low=None, ci_high=None, rounds=0, verdict="",
-        unit=str(first["unit"]), direction=int(first["direction"]), benchmark=str(first["benchmark"]),
-        cell=str(first["cell"]), version_base=versions["base"], version_head=versions["head"],
-        control=bool(first["control"]), harness=_harness_words(harness),
+        unit=units["head"] or units["base"] or "", direction=told_of.direction, benchmark=told_of.benchmark,
+        cell=told_of.cell, version_base=versions["base"], version_head=versions["head"], control=told_of.control,
+        harness=_harness_words(harness),
     )  # fmt: skip
     learned = list(noise.get((plain.name, versions["head"]), ()))
     margin = stats.threshold(learned)
@@ -183,16 +245,16 @@ def _prepare(
     def told(verdict: str, reason: str, **values: Any) -> _Row:
         return _Row(dataclasses.replace(plain, verdict=verdict, reason=reason, **values), None, margin)
 
-    values: dict[str, Any] = {side: _level(pairs, side) for side in ("base", "head")}
-    here = {side: bool((rows["side"] == side).any()) for side in ("base", "head")}
+    values: dict[str, Any] = {side: pairs.level(side) if pairs else None for side in ("base", "head")}
+    here = {side: side in told_of.units for side in ("base", "head")}
     if not (here["base"] and here["head"]):
         side, verdict = ("head", ADDED) if here["head"] else ("base", REMOVED)
-        if values[side] is None and not _error(rows, side):
+        if values[side] is None and not told_of.errors.get(side):
             return told("", "skips itself")
         return told(verdict, f"only at {side}", **values)
     if values["base"] is None or values["head"] is None:
         sides = [side for side in ("base", "head") if values[side] is None]
-        errors = {side: _error(rows, side) for side in sides}
+        errors = {side: told_of.errors.get(side, "") for side in sides}
         if len(sides) == 2 and not any(errors.values()):
             return told("", "skips itself on both sides")
         where = " and ".join(
@@ -202,29 +264,24 @@ def _prepare(
     if versions["base"] and versions["head"] and versions["base"] != versions["head"]:
         return told(
             METHOD_CHANGED,
-            f"version {versions['base'][:12]} at base, {versions['head'][:12]} at head: the method changed, so a ratio "
-            "would compare two different things",
+            f"version {versions['base'][:40]} at base, {versions['head'][:40]} at head: two methods form no ratio",
             **values,
         )
     if units["base"] != units["head"]:
         return told(UNADJUDICABLE, f"unit {units['base']} at base, {units['head']} at head", **values)
     assert pairs is not None
-    both = pairs.dropna()
-    if both.empty:
+    both = pairs.whole()
+    rounds = len(both.runs)
+    if not rounds:
         return told(UNADJUDICABLE, "no round has a value on both sides", **values)
-    if (both <= 0).any(axis=None):
-        if (both["base"] == both["head"]).all():
-            known = stats.Estimate(0.0, 0.0, max(len(both) - 1, 1), 0.0, len(both))
-            return _Row(
-                dataclasses.replace(plain, base=float(both["base"].iloc[-1]), head=float(both["head"].iloc[-1])),
-                known,
-                margin,
-            )
-        return told(UNADJUDICABLE, "a value is zero or negative: no ratio can be formed", **values)
-    logs = _logs(pairs)
-    known = stats.estimate(logs, [str(run) for run in both.index.get_level_values("run")])
-    values = {side: float(np.exp(np.log(both[side]).mean())) for side in ("base", "head")}
-    return _Row(dataclasses.replace(plain, **values), known, margin)
+    if (both.base <= 0).any() or (both.head <= 0).any():
+        if not (both.base == both.head).all():
+            return told(UNADJUDICABLE, "a value is zero or negative: no ratio can be formed", **values)
+        return _Row(
+            dataclasses.replace(plain, **values), stats.Estimate(0.0, 0.0, max(rounds - 1, 1), 0.0, rounds), margin
+        )
+    known = stats.estimate(both.logs(), both.runs)
+    return _Row(dataclasses.replace(plain, base=both.level("base"), head=both.level("head")), known, margin)
 
 
 def _judge_controls(rows: list[_Row], share: float) -> list[Verdict]:
@@ -381,25 +438,6 @@ def _spread(rows: list[_Row]) -> dict[str, float] | None:
         "typical": math.expm1(float(np.median(np.abs(means - mid)))),
         "least": math.expm1(float(means.min())), "most": math.expm1(float(means.max())),
     }  # fmt: skip
-
-
-def _level(pairs: pd.DataFrame | None, side: str) -> float | None:
-    values = pairs[side].dropna() if pairs is not None else pd.Series(dtype=float)
-    if values.empty:
-        return None
-    return float(np.exp(np.log(values).mean())) if (values > 0).all() else float(values.median())
-
-
-def _only(rows: pd.DataFrame, side: str, column: str) -> str | None:
-    values = rows.loc[(rows["side"] == side), column].dropna().unique()
-    return " and ".join(sorted(str(value) for value in values)) if len(values) else None
-
-
-def _error(rows: pd.DataFrame, side: str) -> str:
-    """The last line of the first error of a side: where a traceback says what happened."""
-    errors = [str(text).strip() for text in rows.loc[rows["side"] == side, "error"].dropna()]
-    lines = [text.splitlines()[-1].strip() for text in errors if text]
-    return lines[0] if lines else ""
 
 
 def _ratio(log: float) -> float | None:

@@ -82,6 +82,7 @@ def _processor() -> str:
     return platform.processor() or platform.machine() or sys.platform
 
 
+@cache
 def _version(distribution: str) -> str | None:
     try:
         return metadata.version(distribution)
