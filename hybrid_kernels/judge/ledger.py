@@ -61,6 +61,7 @@ class Method:
     reason: str | None = None
     flaw: str | None = None
     again: Method | None = None
+    line: int | None = None  # in figures.toml
 
     def describe(self) -> str:
         """One line for people: the benchmark with version and parameters, the source, or the arithmetic."""
@@ -390,6 +391,7 @@ def _method(reader: _Reader, value: Any, where: str, line: int | None, name: str
         reason=reader.text(table, "reason", where, line),
         flaw=reader.text(table, "flaw", where, line),
         again=_method(reader, table["again"], f"{where}, again", line) if "again" in table else None,
+        line=line,
     )
     ways = [key for key in ("benchmark", "source", "expression") if getattr(method, key) is not None]
     if len(ways) != 1:

@@ -163,6 +163,9 @@ def test_raised_version_needs_a_method(planted: Make) -> None:
     assert "'2 batches'" in problem.what
     assert TIMED in problem.what
     assert "[methods.NAME]" in problem.fix
+    assert problem.line is None
+    (problem,) = backing.problems(planted([2, 3, 4, 5] * 2).version(READ, "2 batches", since=4).history(METHODS))
+    assert METHODS.splitlines()[(problem.line or 0) - 1] == "[methods.resident]"
     declared = f'\n[methods.batches]\nbenchmark = "{TIMED}"\nversion = "2 batches"\nwhat = "Batches of passes"\n'
     assert list(backing.problems(history.history(METHODS + declared))) == []
 
