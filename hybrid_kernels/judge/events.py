@@ -183,9 +183,18 @@ class History:
         return self.stored.skipped
 
     @cached_property
+    def controls(self) -> frozenset[str]:
+        """Benchmarks that no change of the code can touch: by the ledger's patterns, or by an attribute `control`."""
+        return frozenset(
+            name
+            for name, known in self.stored.benchmarks.items()
+            if series.named(name, self.ledger.controls) or (known.entry or {}).get("control") is True
+        )
+
+    @cached_property
     def series(self) -> tuple[Series, ...]:
         """All series with at least one value."""
-        return tuple(series.with_noise(series.from_frame(self.stored.frame), self.ledger.controls))
+        return tuple(series.with_noise(series.from_frame(self.stored.frame), self.controls))
 
     @cached_property
     def _events(self) -> tuple[Event, ...]:
@@ -246,7 +255,7 @@ class _Judge:
         self.file_facts: dict[str, Mapping[str, Any]] = dict(zip(files["file"], files["facts"], strict=True))
 
     def is_control(self, s: Series) -> bool:
-        return series.named(s.benchmark, self.ledger.controls)
+        return s.benchmark in self.history.controls
 
     def is_fact(self, s: Series) -> bool:
         return series.named(s.benchmark, self.ledger.facts)

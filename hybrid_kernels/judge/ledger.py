@@ -25,6 +25,7 @@ from typing import Any
 from hybrid_kernels.errors import BadInput
 from hybrid_kernels.judge import arithmetic
 from hybrid_kernels.judge.arithmetic import Interval
+from hybrid_kernels.records import CONTROL_NAMES
 
 SCHEMA = 1
 KINDS = ("upper bound", "lower bound", "estimate", "measured")
@@ -32,7 +33,7 @@ CHANGES = ("correction", "improvement", "regression", "environment")
 DIRECTIONS = {"higher": 1, "lower": -1, "none": 0}
 STATISTICS = ("median", "min", "max", "range")
 DEFAULT_DOCUMENTS = ("README.md", "docs/**/*.md")
-DEFAULT_CONTROLS = (r"^controls\.", r"^copies\.")
+DEFAULT_CONTROLS = (CONTROL_NAMES,)
 DEFAULT_FACTS = (r"^machine\.",)
 
 _ID = re.compile(r"[a-z][a-z0-9_]*")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from math import isfinite
@@ -204,9 +204,9 @@ def from_frame(frame: pd.DataFrame) -> list[Series]:
     return found
 
 
-def with_noise(found: Sequence[Series], controls: Sequence[str]) -> list[Series]:
-    """The series, each with the noise that the control arms (patterns of names) of its machine and device show."""
-    arms = [s for s in found if named(s.benchmark, controls)]
+def with_noise(found: Sequence[Series], controls: Collection[str]) -> list[Series]:
+    """The series, each with the noise that the control arms (benchmark names) of its machine and device show."""
+    arms = [s for s in found if s.benchmark in controls]
 
     @cache
     def noise(machine: str, device: str | None) -> float:

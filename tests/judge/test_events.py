@@ -191,6 +191,13 @@ def test_control_arm_that_moved_less_leaves_two_factors(planted: Make) -> None:
     assert events[0].method_factor == pytest.approx(0.33 / 0.8, rel=0.01)
 
 
+def test_benchmark_may_declare_itself_a_control_arm(planted: Make) -> None:
+    """An attribute `control`, which asv keeps in benchmarks.json, makes an arm of a benchmark of any name."""
+    history = planted([2, 3, 4, 5] * 2).alone(READ, TIMED).scale(READ, 0.5, since=4).scale(TIMED, 2, since=4)
+    assert {e.kind for e in history.events() if e.benchmark == READ} == {"regression"}
+    assert {e.kind for e in history.define(TIMED, control=True).events() if "resident" in e.cell} == {"environment"}
+
+
 def test_slower_control_arm_explains_lower_bandwidth(planted: Make) -> None:
     """A control arm in seconds that doubled says the same as one in GB/s that halved."""
     history = cold(planted([2, 3, 4, 5] * 2)).drop(COPY).scale(NUMPY, 2, since=4).scale(READ, 0.5, since=4)
