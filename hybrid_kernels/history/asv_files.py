@@ -253,7 +253,9 @@ def samples_of(row: Row) -> list[list[float] | None]:
 
 def grid_of(params: bytes) -> list[tuple[str, ...]]:
     """The cells of a parameter grid in asv's order, from the JSON of its axes; one empty cell where there is none."""
-    axes = json.loads(params) or []
+    axes = json.loads(params)
+    if not isinstance(axes, list):
+        axes = []
     if not all(isinstance(axis, list) for axis in axes):
         axes = [axes]  # one axis given without its outer list
     return list(

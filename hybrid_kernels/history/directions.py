@@ -58,7 +58,7 @@ def of(definition: Mapping[str, Any] | None, name: str) -> int:
     declared = definition.get("higher_is_better")
     if isinstance(declared, bool):
         return HIGHER if declared else LOWER
-    kind = definition.get("type") or type_of(name)[0]
+    kind = str(definition.get("type") or type_of(name)[0])
     if kind in _LOWER_TYPES:
         return LOWER
     return of_unit(str(definition.get("unit") or ""))

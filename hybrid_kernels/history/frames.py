@@ -85,6 +85,16 @@ class Context:
     definitions: Sequence[Mapping[str, Benchmark] | None]  # None: the root has no benchmarks.json
 
 
+def utc(milliseconds: NDArray[np.float64]) -> pd.DatetimeIndex:
+    """Times from milliseconds since 1970; NaT where there is none, or none that a calendar has."""
+    import pandas as pd
+
+    known = np.abs(milliseconds) < 1e14  # also leaves out NaN: asv's own dates end with the year 5138
+    whole = np.where(known, milliseconds, 0).astype("datetime64[ms]")
+    whole[~known] = np.datetime64("NaT")
+    return pd.DatetimeIndex(whole).tz_localize("UTC")
+
+
 def frame(table: Table, rows: NDArray[np.intp] | None, cells: Cells, context: Context) -> pd.DataFrame:
     """The frame that `store.StoredHistory.frame` describes, of all rows of `table` or of those numbered in `rows`."""
     import pandas as pd
@@ -113,12 +123,6 @@ def frame(table: Table, rows: NDArray[np.intp] | None, cells: Cells, context: Co
         numbering: Numbering[str] = Numbering()
         numbered = np.array([numbering[value] for value in values], np.int32)
         return words(numbered[file], list(numbering))
-
-    def utc(milliseconds: NDArray[np.float64]) -> pd.DatetimeIndex:
-        known = np.isfinite(milliseconds) & (np.abs(milliseconds) < 1e15)
-        whole = np.where(known, milliseconds, 0).astype("datetime64[ms]")
-        whole[~known] = np.datetime64("NaT")
-        return pd.DatetimeIndex(whole).tz_localize("UTC")
 
     texts: Numbering[str] = Numbering()
     text = np.array([texts[one] for one in cells.texts], np.int32)
@@ -231,11 +235,17 @@ def from_entry(name: str, entry: Mapping[str, Any]) -> Benchmark:
         unit=str(entry.get("unit") or ""),
         direction=directions.of(entry, name),
         version=None if version is None else str(version),
-        param_names=tuple(str(one) for one in entry.get("param_names") or ()),
-        params=tuple(tuple(one if isinstance(one, str) else json.dumps(one) for one in axis)
-                     for axis in entry.get("params") or () if isinstance(axis, list)),
+        param_names=tuple(str(one) for one in _list(entry.get("param_names"))),
+        params=tuple(
+            tuple(one if isinstance(one, str) else json.dumps(one) for one in _list(axis))
+            for axis in _list(entry.get("params"))
+        ),
         number=entry.get("number") if isinstance(entry.get("number"), int) else None,
         repeat=entry.get("repeat"),
         higher_is_better=declared if isinstance(declared, bool) else None,
         entry=entry,
-    )  # fmt: skip
+    )
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

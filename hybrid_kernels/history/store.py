@@ -214,7 +214,7 @@ class StoredHistory:
         """
         import pandas as pd
 
-        dates = [None if one.record.date is None else one.record.date for one in self._files]
+        dates = np.array([one.record.date for one in self._files], np.float64)
         frame = pd.DataFrame(
             {
                 "file": [one.path for one in self._files],
@@ -222,7 +222,7 @@ class StoredHistory:
                 "env": [one.record.env or "" for one in self._files],
                 "commit": [one.record.commit for one in self._files],
                 "order": self._order(),
-                "date": pd.to_datetime(pd.Series(dates, dtype="float64"), unit="ms", utc=True),
+                "date": frames.utc(dates),
                 "facts": [json.loads(one.record.facts) for one in self._files],
                 "env_vars": [json.loads(one.record.env_vars) for one in self._files],
                 "schema": [one.record.schema for one in self._files],

@@ -326,6 +326,21 @@ def test_results_that_are_no_numbers(results):
     assert "1 of 4 results are not numbers" in loaded.notes[0].text
 
 
+def test_fields_of_another_kind(results):
+    """Parameters, dates and definitions that are not what asv writes are passed over, and the values stay."""
+    name = "suite.time_a"
+    results.define(name, type=["time"], params=5, param_names=1.5, version=None)
+    results.commit(1, {name: [[1.0], 5, "1"]}, date=1e300)
+    results.commit(2, {name: [[2.0], {"a": 1}, "1"]}, date="yesterday")
+    results.commit(3, {name: [[3.0], ["x", "y"], "1"]})
+
+    loaded = store.load(results.root)
+
+    assert sorted(loaded.frame["value"].dropna()) == [1.0, 2.0, 3.0]
+    assert loaded.frame["date"].notna().sum() == 2
+    assert loaded.files["date"].notna().sum() == 1
+
+
 def test_no_definitions(results):
     """Without benchmarks.json the newest version of each series counts as the current one."""
     for number, version in enumerate("AAB"):
