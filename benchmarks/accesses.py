@@ -22,17 +22,13 @@ class Bandwidth(Timed):
     params = [["cpu", "cuda"], list(TIERS), list(NAMED)]
     param_names = ["device", "tier", "access"]
 
-    def setup(self, device: str, tier: str, access: str) -> None:
+    def prepare(self, device: str, tier: str, access: str) -> None:
         self.open(device)
         if self.device.request_bytes is None:
-            self.close()
             raise NotImplementedError(f"device {device} has no access patterns")
         weights = weights_of(256.0)
         self.placed = self.device.place(weights, tier, copies=self.device.cold_copies(weights.packed_bytes, tier))
         self.use(self.device.access_arm(self.placed, NAMED[access]))
-
-    def teardown(self, device: str, tier: str, access: str) -> None:
-        self.close()
 
     def track_access(self, device: str, tier: str, access: str) -> float:
         ramp(self.arm, self.passes)

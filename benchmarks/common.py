@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 
 from hybrid_kernels.devices import open_device
@@ -28,11 +29,39 @@ def weights_of(mib: float, k: int = K) -> Int4Weights:
     return Int4Weights.random(n=round(mib * 2**20 / (k // 2)), k=k, block=BLOCK, seed=0)
 
 
-class Timed:
+class Prepared:
+    """Base of suites whose preparation is dear. asv sets up anew before every sample, and a device that rests for a
+    second between two samples has left its clocks; so one process prepares once, and gives everything back at its end.
+    """
+
+    def prepare(self, *params: object) -> None:
+        """Do what `setup` would; NotImplementedError skips these parameters."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Give back what `prepare` took."""
+        for name in ("arm", "placed", "pool", "device"):
+            thing = self.__dict__.pop(name, None)
+            if thing is not None:
+                thing.close()
+
+    def setup(self, *params: object) -> None:
+        if self.__dict__.get("prepared") == params:
+            return
+        atexit.register(self.close)
+        try:
+            self.prepare(*params)
+        except BaseException:
+            self.close()
+            raise
+        self.prepared = params
+
+
+class Timed(Prepared):
     """Base of suites that time one arm: `timer` is the arm's device clock, so asv times what the device times.
 
-    asv calls the timed function once or more a sample; one call is a batch of passes, and its clock counts the passes
-    alone: eviction, dispatch and replay set-up stay outside. `per_pass` turns the result into seconds a pass.
+    One call of the timed function is a batch of passes, and the clock counts the passes alone, as one pass: eviction,
+    dispatch and replay set-up stay outside.
     """
 
     warmup_time = 0.4
@@ -55,9 +84,3 @@ class Timed:
     def step(self) -> None:
         """One batch, counted as one pass: the clock advances by the batch's seconds over its passes."""
         self.elapsed += self.arm.run(self.passes) / self.passes
-
-    def close(self) -> None:
-        for name in ("arm", "placed", "device"):
-            thing = self.__dict__.pop(name, None)
-            if thing is not None:
-                thing.close()

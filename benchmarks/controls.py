@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from benchmarks.common import Prepared
 
-class NumpyCopy:
+
+class NumpyCopy(Prepared):
     """A NumPy copy of 64 MiB between two buffers of its own."""
 
     warmup_time = 0.2
     repeat = (5, 15, 10.0)
 
-    def setup(self) -> None:
+    def prepare(self) -> None:
         self.source = np.random.default_rng(0).integers(0, 255, 64 << 20, np.uint8)
         self.target = np.zeros_like(self.source)
 
@@ -21,14 +23,14 @@ class NumpyCopy:
     time_numpy_copy.version = "1"
 
 
-class OnnxRuntime:
+class OnnxRuntime(Prepared):
     """ONNX Runtime's MatMulNBits (accuracy level 4) over 16 MiB of packed weights, if it is installed."""
 
     warmup_time = 0.2
     repeat = (5, 15, 10.0)
     number = 4
 
-    def setup(self) -> None:
+    def prepare(self) -> None:
         try:
             import onnx
             import onnxruntime

@@ -14,18 +14,14 @@ class _Copy(Timed):
     params = [DEVICES, KINDS, SIZES_MIB]
     param_names = ["device", "kind", "mib"]
 
-    def setup(self, device: str, kind: str, mib: float) -> None:
+    def prepare(self, device: str, kind: str, mib: float) -> None:
         self.open(device)
         if kind not in self.device.baselines:
-            self.close()
             raise NotImplementedError(f"device {device} has no baseline {kind}")
         weights = weights_of(mib)
         copies = self.device.cold_copies(weights.packed_bytes, "in_place")
         self.placed = self.device.place(weights, "in_place", copies=copies)
         self.use(self.device.baseline_arm(self.placed, kind))
-
-    def teardown(self, device: str, kind: str, mib: float) -> None:
-        self.close()
 
 
 class Seconds(_Copy):

@@ -15,7 +15,7 @@ class Replay(Timed):
     params = [["cuda"], FORMS]
     param_names = ["device", "form"]
 
-    def setup(self, device: str, form: str) -> None:
+    def prepare(self, device: str, form: str) -> None:
         self.open(device)
         weights = weights_of(12.5)
         copies = self.device.cold_copies(weights.packed_bytes, "resident")
@@ -24,11 +24,7 @@ class Replay(Timed):
         try:
             self.use(self.device.read_arm(self.placed, x, form))
         except ValueError as error:  # commits before the device had graphs
-            self.close()
             raise NotImplementedError(str(error)) from error
-
-    def teardown(self, device: str, form: str) -> None:
-        self.close()
 
     def time_pass(self, device: str, form: str) -> None:
         self.step()

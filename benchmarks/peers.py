@@ -35,9 +35,9 @@ import numpy as np
 import numpy.typing as npt
 
 from hybrid_kernels import files, records
+from hybrid_kernels.devices import cpu as cpu_device
 from hybrid_kernels.devices import open_device
 from hybrid_kernels.devices.base import Arm
-from hybrid_kernels.devices.cpu import CpuDevice, anonymous
 from hybrid_kernels.errors import BadInput, ConditionNotMet, DeviceUnavailable, HybridKernelsError
 from hybrid_kernels.kernels import cpu as kernels
 from hybrid_kernels.layout.weights import Int4Weights
@@ -99,7 +99,7 @@ def area_bytes(weights: Int4Weights) -> int:
 def area(weights: Int4Weights) -> tuple[npt.NDArray[np.uint8], tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Codes, scales and zero points one after another in memory of their own, and the three as arrays."""
     parts = (weights.packed, weights.scales.astype(np.float32), weights.zero_points)
-    whole = anonymous(np.concatenate([part.reshape(-1).view(np.uint8) for part in parts]))
+    whole = cpu_device.anonymous(np.concatenate([part.reshape(-1).view(np.uint8) for part in parts]))
     ends = np.cumsum([part.nbytes for part in parts])
     packed, scales, zeros = (
         whole[end - part.nbytes : end].view(part.dtype).reshape(part.shape)
@@ -160,7 +160,7 @@ def cpu(mib: float, k: int, threads: int) -> Contest:
         raise DeviceUnavailable("onnxruntime is not installed; pip install '.[test]'") from error
 
     n, block = max(round(mib * MIB / (k / 2)), 1), 32
-    with CpuDevice(threads=threads) as device:
+    with cpu_device.CpuDevice(threads=threads) as device:
         free, wanted = device.free_bytes("resident"), device.cold_copies(n * (k // 2))
     first = Int4Weights.random(n, k, block, seed=0)
     # Ours once; for each of two ONNX Runtime sessions: initializers, their serialised form, prepacked weights.

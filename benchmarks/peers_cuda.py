@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hybrid_kernels.devices import cuda  # the module: asv takes every class it finds here for a suite
 from hybrid_kernels.devices.base import Arm
-from hybrid_kernels.devices.cuda import CudaDevice
 from hybrid_kernels.errors import BadInput, ConditionNotMet, DeviceUnavailable
 from hybrid_kernels.layout.models import find
 from hybrid_kernels.layout.weights import Int4Weights, unpack_nibbles
@@ -105,7 +105,7 @@ def arms(n: int, k: int) -> Iterator[tuple[list[Arm], list[tuple[str, str]]]]:
     """
     weights = Int4Weights.random(n, k, 32, seed=0)
     x = np.random.default_rng(0).standard_normal(k).astype(np.float16)
-    with CudaDevice() as device:
+    with cuda.CudaDevice() as device:
         copies = device.cold_copies(weights.packed_bytes)
         placed = device.place(weights, "resident", copies=copies)
         ours, stream = device.read_arm(placed, x, "graph"), device.stream_arm(placed, "graph")

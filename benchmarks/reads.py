@@ -15,10 +15,9 @@ class _Read(Timed):
     params = [DEVICES, STRATEGIES, SIZES_MIB]
     param_names = ["device", "strategy", "mib"]
 
-    def setup(self, device: str, strategy: str, mib: float) -> None:
+    def prepare(self, device: str, strategy: str, mib: float) -> None:
         self.open(device)
         if strategy not in self.device.strategies:
-            self.close()
             raise NotImplementedError(f"device {device} has no strategy {strategy}")
         weights = weights_of(mib)
         copies = self.device.cold_copies(weights.packed_bytes, strategy)
@@ -28,11 +27,7 @@ class _Read(Timed):
         try:
             self.use(self.device.read_arm(self.placed, x, form))
         except (BadInput, DeviceUnavailable) as error:  # commits before the device had a GEMV
-            self.close()
             raise NotImplementedError(str(error)) from error
-
-    def teardown(self, device: str, strategy: str, mib: float) -> None:
-        self.close()
 
 
 class Seconds(_Read):

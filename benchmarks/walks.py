@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.common import DEVICES, device_or_skip
+from benchmarks.common import DEVICES, Prepared, device_or_skip
 from hybrid_kernels.errors import BadInput
 from hybrid_kernels.judge.plan import at_fraction
 from hybrid_kernels.layout import models
@@ -11,7 +11,7 @@ from hybrid_kernels.measure import walk
 MODELS = {"cpu": "qwen2.5-0.5b", "cuda": "qwen2.5-14b"}
 
 
-class Step:
+class Step(Prepared):
     """Seconds of one decode step, GEMV time alone, on the device's clock; bits checked before it is timed."""
 
     params = [DEVICES, ["serial", "overlapped"], [1.0, 0.93, 0.5]]
@@ -21,7 +21,7 @@ class Step:
     warmup_time = 0.3
     timeout = 600
 
-    def setup(self, device: str, schedule: str, fraction: float) -> None:
+    def prepare(self, device: str, schedule: str, fraction: float) -> None:
         self.device = device_or_skip(device)
         self.elapsed = 0.0
         self.timer = lambda: self.elapsed
@@ -32,7 +32,6 @@ class Step:
             placed = self.pool.place(at_fraction(tensors, fraction))
             self.arm = self.device.walk_arm(placed, self.pool.start, schedule, form)
         except BadInput as error:  # commits before the device had walks
-            self.teardown(device, schedule, fraction)
             raise NotImplementedError(str(error)) from error
         self.arm.run(1)
         output = self.arm.output()
@@ -41,11 +40,5 @@ class Step:
 
     def time_step(self, device: str, schedule: str, fraction: float) -> None:
         self.elapsed += self.arm.run(1)
-
-    def teardown(self, device: str, schedule: str, fraction: float) -> None:
-        for name in ("arm", "pool", "device"):
-            thing = self.__dict__.pop(name, None)
-            if thing is not None:
-                thing.close()
 
     time_step.version = "1 every projection once, device clock"

@@ -17,7 +17,7 @@ def test_every_arm_is_measured_beside_its_peer(tmp_path, capsys, monkeypatch) ->
     monkeypatch.setattr(peers, "SAMPLE_SECONDS", 1e-3)
     monkeypatch.setattr(peers, "REST_SECONDS", 1e-3)
     monkeypatch.setattr(peers.sampling, "ramp", lambda *a, **k: 0.0)
-    monkeypatch.setattr(peers.CpuDevice, "cold_copies", lambda *a: 2)
+    monkeypatch.setattr(peers.cpu_device.CpuDevice, "cold_copies", lambda *a: 2)
     file = tmp_path / "peers.json"
     assert peers.main(["--sizes", "1", "--k", "512", "--reps", "3", "--json", str(file)]) == 0
     rows = json.loads(file.read_text())["rows"]
@@ -37,8 +37,8 @@ def test_every_arm_is_measured_beside_its_peer(tmp_path, capsys, monkeypatch) ->
 
 def test_too_little_memory_to_rotate_is_said(monkeypatch) -> None:
     """With room for fewer buffers than a cold reading needs, every row carries the warning."""
-    monkeypatch.setattr(peers.CpuDevice, "cold_copies", lambda *a: 1000)
-    monkeypatch.setattr(peers.CpuDevice, "free_bytes", lambda *a: 20 << 20)
+    monkeypatch.setattr(peers.cpu_device.CpuDevice, "cold_copies", lambda *a: 1000)
+    monkeypatch.setattr(peers.cpu_device.CpuDevice, "free_bytes", lambda *a: 20 << 20)
     contest = peers.cpu(1.0, 512, 1)
     assert contest.warnings[0].startswith("cached: memory allows ")
     assert contest.arms[0].copies < 1000
