@@ -272,7 +272,12 @@ class AsvLaboratory:
 
         conf = Config.load(str(config.resolve()))
         for plugin in conf.plugins:
-            plugin_manager.import_plugin(plugin)
+            try:
+                plugin_manager.import_plugin(plugin)
+            except ImportError as error:
+                raise BadInput(
+                    f"--config: plugin {plugin} cannot be imported ({error}); install it beside asv"
+                ) from error
         self.results = (self.folder / conf.results_dir).resolve()
         self.machine = _machine()
         self._environments = (self.folder / str(conf.env_dir)).resolve()

@@ -327,6 +327,17 @@ def test_what_cannot_be_used_is_named(project, base, options, message):
         rounds.AsvLaboratory(root / "asv.conf.json", base, "main~1", **options)
 
 
+def test_a_plugin_that_is_not_installed_is_named(project, tmp_path):
+    """The configuration asks for it, so the message names both."""
+    root, _ = project
+    conf = json.loads((root / "asv.conf.json").read_text()) | {"plugins": [".no_such_plugin"]}
+    (root / ".asv" / "other.json").parent.mkdir(exist_ok=True)
+    (root / ".asv" / "other.json").write_text(json.dumps(conf))
+
+    with pytest.raises(BadInput, match=r"--config: plugin \.no_such_plugin cannot be imported"):
+        rounds.AsvLaboratory(root / ".asv" / "other.json", "main~1", "main~1")
+
+
 def test_a_missing_configuration_is_named(tmp_path):
     """The option and the file are in the message."""
     with pytest.raises(BadInput, match=r"--config .*nothing\.json: no such file"):
