@@ -286,12 +286,12 @@ def test_page_is_accessible(chromium, fleet, name):
 
     context = chromium.new_context(color_scheme="light")
     visitor = Visitor(context, (fleet.root / "html").as_uri()).open(name)
-    for _ in range(2):  # a group, then an entry inside it
+    for wait in (100, 400):  # a group, then an entry inside it
         visitor.page.evaluate(
             "for (const selector of ['details', 'details.group', '.group details', 'details:not(.group)'])"
             " document.querySelector(selector)?.setAttribute('open', '')"
         )
-        visitor.page.wait_for_timeout(300)
+        visitor.page.wait_for_timeout(wait)
     found = Axe().run(visitor.page)
     assert found.violations_count == 0, found.generate_report()
     visitor.page.click("button.theme")
@@ -386,7 +386,7 @@ def test_every_relative_link_of_our_pages_exists(visit, fleet):
     for name in PAGES:
         visit.open(name)
         visit.page.evaluate("document.querySelectorAll('details').forEach((node) => { node.open = true; })")
-        visit.page.wait_for_timeout(200)
+        visit.page.wait_for_timeout(50)
         for address in visit.page.eval_on_selector_all(
             "a[href]", "nodes => nodes.map((node) => node.getAttribute('href'))"
         ):

@@ -339,7 +339,7 @@ def test_git_is_not_asked_for_every_file_and_tag(asv_project, tmp_path):
     os.system(git + f"branch side {project.commits[1]} && {git} symbolic-ref HEAD refs/heads/side && "
               + git + "-c user.name=A -c user.email=a@example.org commit -q --allow-empty -m side")  # fmt: skip
     project.commits.append(os.popen(git + "rev-parse side").read().strip())
-    for number in range(30):
+    for number in range(12):
         os.system(git + f"tag v{number} {project.commits[number % 3]}")
     project.machine("box")
     project.benchmark("suite.time_it")
@@ -475,6 +475,19 @@ def test_only_a_publish_starts_early(small, monkeypatch, arguments, starts):
 # --- publish: beside, then swapped ---
 
 
+@pytest.fixture
+def quick(monkeypatch):
+    """Publishing without asv: a site of two files, for the tests of where it goes."""
+
+    def run(conf, pull):
+        site = Path(conf.html_dir)
+        site.mkdir()
+        for name in ("index.html", "info.json"):
+            (site / name).write_text("new")
+
+    monkeypatch.setattr(publishing, "_run", run)
+
+
 def test_publish_swaps_the_site_in(small):
     """The published folder is the old site, then the new one; nothing is left beside it, its mode stays."""
     config = small.root / "asv.conf.json"
@@ -527,7 +540,7 @@ def test_readers_never_miss_the_site_during_a_swap(tmp_path):
 
     reader = threading.Thread(target=read)
     reader.start()
-    for number in range(1, 200):
+    for number in range(1, 60):
         new = tmp_path / "new"
         new.mkdir()
         (new / "page").write_text(str(number))
@@ -564,7 +577,7 @@ def test_swap_without_the_system_call_rolls_back(tmp_path, monkeypatch):
     assert (site / "page").read_text() == "new"
 
 
-def test_publish_refuses_a_folder_that_is_no_site(small, tmp_path):
+def test_publish_refuses_a_folder_that_is_no_site(small, quick, tmp_path):
     """A folder with other files would be removed, so it is refused; so is a file, and a place in no folder."""
     config = small.root / "asv.conf.json"
     small.save()
@@ -582,15 +595,15 @@ def test_publish_refuses_a_folder_that_is_no_site(small, tmp_path):
         publishing.publish(tmp_path / "asv.conf.json")
 
 
-def test_second_publish_at_once_is_told_so(small):
+def test_second_publish_at_once_is_told_so(small, quick):
     """Two publishes into one folder: the second ends with that said, and the first is not disturbed."""
     small.save()
     with publishing._staging(small.root / "html"), pytest.raises(BadInput, match="another publish"):
         publishing.publish(small.root / "asv.conf.json")
-    assert (publishing.publish(small.root / "asv.conf.json") / "figures.html").exists()
+    assert (publishing.publish(small.root / "asv.conf.json") / "index.html").exists()
 
 
-def test_leftovers_of_a_killed_publish_are_removed(small):
+def test_leftovers_of_a_killed_publish_are_removed(small, quick):
     """What a killed publish left beside the site goes with the next one."""
     small.save()
     left = small.root / ".html.publishing" / "site"
@@ -600,11 +613,11 @@ def test_leftovers_of_a_killed_publish_are_removed(small):
     assert not left.parent.exists()
 
 
-def test_publish_follows_a_link_to_the_site(small, tmp_path):
+def test_publish_follows_a_link_to_the_site(small, quick, tmp_path):
     """Where the site is a symbolic link, the folder it names is swapped and the link stays."""
     small.save()
     (tmp_path / "real").mkdir()
     (small.root / "html").symlink_to(tmp_path / "real")
     publishing.publish(small.root / "asv.conf.json")
     assert (small.root / "html").is_symlink()
-    assert (tmp_path / "real" / "figures.html").exists()
+    assert (tmp_path / "real" / "index.html").exists()
