@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 DEVICES = "auto|cpu|cuda"
-Results = Annotated[Path, typer.Option(help="A results folder of asv.")]
+RESULTS = "A results folder of asv, one above several, or an address such as s3://bucket/results; repeatable."
+Results = Annotated[str, typer.Option(help="A results folder of asv, or an address such as s3://bucket/results.")]
 
 
 def check_outputs(json: Path | None, plot: Path | None) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from hybrid_kernels.cli.app import app
-from hybrid_kernels.cli.common import as_json, choices
+from hybrid_kernels.cli.common import RESULTS, as_json, choices
 from hybrid_kernels.cli.history import tell_skipped
 from hybrid_kernels.errors import BadInput
 
@@ -18,9 +18,7 @@ FORMATS = ("table", "json", "markdown")
 
 @app.command()
 def events(
-    results: Annotated[
-        list[Path] | None, typer.Option(help="A results folder of asv, or one above several; repeatable.")
-    ] = None,
+    results: Annotated[list[str] | None, typer.Option(help=RESULTS)] = None,
     file: Annotated[
         Path | None, typer.Option("--file", help="The ledger of figures; by default figures.toml beside the results.")
     ] = None,
@@ -42,12 +40,12 @@ def events(
         raise BadInput(f"--format: unknown format {format!r}; use {', '.join(FORMATS)}")
     if output is not None:
         files.check_writable(output, "--output")
-    read = results or [Path("results")]
+    read = results or ["results"]
     history = judged.History(read, file)
     found = [event for event in history.events(benchmark, machine) if event.kind in kinds]
     tell_skipped(history.skipped, history.stored.notes)
     if not history.series:
-        raise NothingMeasured(f"{' '.join(map(str, read))}: nothing measured: no result file holds a value")
+        raise NothingMeasured(f"{' '.join(read)}: nothing measured: no result file holds a value")
     if format == "json":
         about = {"results": read, "figures": history.ledger.path, "series": len(history.series)}
         rows = judged.rows(found)

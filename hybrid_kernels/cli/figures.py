@@ -45,11 +45,12 @@ def figures_list(
 def figures_show(
     figure: Annotated[str, typer.Argument(metavar="ID")],
     file: File = Path("figures.toml"),
-    results: Results = Path("results"),
+    results: Results = "results",
     machine: Annotated[str | None, typer.Option(help="Only this machine.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """One figure and its whole record: what it was, when and why it changed, cross-checks, events in the history."""
+    from hybrid_kernels.history import folders
     from hybrid_kernels.judge import ledger
     from hybrid_kernels.judge.events import History, rows
     from hybrid_kernels.records import document
@@ -58,7 +59,7 @@ def figures_show(
     book = ledger.load(file)
     one = book.figure(figure)
     machines = one.machines() if machine is None else (book.machine(one, machine),)
-    history = History(results, book) if results.is_dir() else None
+    history = History(results, book) if folders.is_there(results) else None
     told = {name: history.statements(figure, name) for name in machines} if history is not None else {}
     closures = [closure for closure in book.closures(figure) if closure.check.machine in machines]
     if json:
@@ -80,10 +81,11 @@ def figures_check(
         list[Path] | None, typer.Argument(help="Documents; by default those that figures.toml names.")
     ] = None,
     file: File = Path("figures.toml"),
-    results: Results = Path("results"),
+    results: Results = "results",
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Exit 1 if a figure, a cross-check or a document no longer holds; each with file, line and what to do."""
+    from hybrid_kernels.history import folders
     from hybrid_kernels.judge import backing, ledger
     from hybrid_kernels.judge.events import History
     from hybrid_kernels.records import document
@@ -91,7 +93,7 @@ def figures_check(
 
     book = ledger.load(file)
     history = None
-    if results.is_dir() or any(backing.rests_on_results(record) for _, record in ledger.current(book)):
+    if folders.is_there(results) or any(backing.rests_on_results(record) for _, record in ledger.current(book)):
         history = History(results, book)
         tell_skipped(history.skipped, history.stored.notes)
     read = documents.documents(paths) if paths else documents.own_documents(book)
@@ -161,7 +163,7 @@ def figures_correct(
         str | None, typer.Option(help="Day of the statement, such as 2026-08-13; by default today.")
     ] = None,
     file: File = Path("figures.toml"),
-    results: Results = Path("results"),
+    results: Results = "results",
 ) -> None:
     """Append a record that corrects the current one. Earlier records, comments and order stay as they are."""
     from hybrid_kernels.judge import corrections, ledger

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hybrid_kernels.cli.app import app
-from hybrid_kernels.cli.common import as_json
+from hybrid_kernels.cli.common import RESULTS, as_json
 from hybrid_kernels.errors import BadInput
 
 if TYPE_CHECKING:
@@ -23,15 +22,19 @@ SHOWN = 10  # skipped files and notes told one by one; the JSON document has the
 
 @app.command()
 def history(
-    results: Annotated[
-        list[str] | None, typer.Option(help="A results folder of asv, or one above several; repeatable.")
-    ] = None,
+    results: Annotated[list[str] | None, typer.Option(help=RESULTS)] = None,
     benchmark: Annotated[str | None, typer.Option(help="Regular expression of benchmarks, as of asv.")] = None,
     machine: Annotated[list[str] | None, typer.Option(help="Only this machine; repeatable.")] = None,
     format: Annotated[
         str, typer.Option(help="table: a line a series and version; the others: every row.", metavar="|".join(FORMATS))
     ] = "table",
-    output: Annotated[Path | None, typer.Option(help="File to write to; parquet needs one.")] = None,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            help="File to write to; parquet needs one that ends in .parquet, or a folder or address for a dataset "
+            "partitioned by machine and month."
+        ),
+    ] = None,
     samples: Annotated[
         bool, typer.Option("--samples", help="With the raw samples, where the files keep them.")
     ] = False,
@@ -40,13 +43,18 @@ def history(
     """Show what a history of asv holds: every value of every version, and what could not be read."""
     from hybrid_kernels import files
     from hybrid_kernels.history import store
+    from hybrid_kernels.report import datasets
 
     if format not in FORMATS:
         raise BadInput(f"--format: unknown format {format!r}; use {', '.join(FORMATS)}")
+    as_dataset = format == "parquet" and output is not None and not output.endswith(".parquet")
     if output is not None:
-        files.check_writable(output, "--output")
+        if as_dataset:
+            datasets.check(output)
+        else:
+            files.check_writable(output, "--output")
     elif format == "parquet":
-        raise BadInput("--output: parquet is not for a terminal; name a file to write to")
+        raise BadInput("--output: parquet is not for a terminal; name a file or a folder to write to")
     loaded = store.load(results or ["results"], samples=samples, cache=cache, benchmark=benchmark, machine=machine)
 
     from hybrid_kernels.report import history_tables, tables
@@ -60,6 +68,9 @@ def history(
             tables.console().print(table)
         else:
             files.replace(output, tables.as_text(table).encode())
+        return
+    if as_dataset and output is not None:
+        datasets.write(loaded.frame, output)
         return
     if format == "json":
         data = as_json(history_tables.document(loaded))

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from hybrid_kernels.cli.app import app
-from hybrid_kernels.cli.common import DEVICES, ProgressLine, as_json, check_outputs, fail, numbers
+from hybrid_kernels.cli.common import DEVICES, ProgressLine, Results, as_json, check_outputs, fail, numbers
 from hybrid_kernels.errors import BadInput
 
 
@@ -117,7 +117,7 @@ def plan(
     budget: Annotated[str, typer.Option(help="Device memory for weights, for example 7.7GB.")],
     sweep: Annotated[Path | None, typer.Option(help="Sweep of the machine (probe --json FILE).")] = None,
     machine: Annotated[str, typer.Option(help="Or a machine of the history in --results.")] = "",
-    results: Annotated[Path, typer.Option(help="Folder of asv results.")] = Path("results"),
+    results: Results = "results",
     device: Annotated[str, typer.Option(help="Device of the history's numbers.")] = "cuda",
     schedule: Annotated[str, typer.Option(help="serial or overlapped.")] = "serial",
     ring: Annotated[int, typer.Option(help="Buffers that weights run ahead into.")] = 3,

@@ -2,9 +2,10 @@
 
 The cache of a results root is a folder of segments in the user's cache folder ($HYBRID_KERNELS_CACHE, else
 $XDG_CACHE_HOME, else ~/.cache). A segment is one .npz file: the columns of some result files and, for each file, its
-size, modification time and inode. Nothing else says what is in the cache: a reader takes from the segments what matches
-the files on disk now and parses the rest into a new segment. So it may be deleted at any time, a segment that cannot be
-read is dropped and rebuilt, and two processes at once at worst parse the same file twice.
+size, modification time and inode (at an address, what the file system there says instead). Nothing else says what is
+in the cache: a reader takes from the segments what matches the files as they are now and parses the rest into a new
+segment. So it may be deleted at any time, a segment that cannot be read is dropped and rebuilt, and two processes at
+once at worst parse the same file twice.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import msgspec
 import numpy as np
 
 from hybrid_kernels import files
-from hybrid_kernels.history import columns
+from hybrid_kernels.history import columns, folders
 from hybrid_kernels.history.columns import FileRecord, Table
 from hybrid_kernels.history.folders import Entry
 
@@ -45,7 +46,7 @@ _meta_decoder = msgspec.json.Decoder(_Meta)
 
 def folder(root: str) -> Path:
     """Where the cache of the results root `root` lies, whether it exists or not."""
-    name = hashlib.sha256(os.fsencode(os.path.realpath(root))).hexdigest()[:24]
+    name = hashlib.sha256(os.fsencode(folders.identity(root))).hexdigest()[:24]
     return files.cache_folder() / "history" / name
 
 

@@ -1,5 +1,7 @@
 """Where result files lie: finding and reading them. The only part of `history` that touches a results folder.
 
+A root is a folder, or an address that fsspec knows (`remote`); what comes out of here looks the same for both.
+
 asv keeps `benchmarks.json` in the root and one folder a machine below it, each with a `machine.json` and one file for
 every commit and environment. Real histories also have several roots in one repository, folders without `machine.json`,
 and unrelated JSON beside them, so a folder counts when it holds `machine.json`, and a file elsewhere only when its name
@@ -16,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hybrid_kernels.errors import BadInput
+from hybrid_kernels.history import remote
 
 RESULT_NAME = re.compile(r"(?:^|_)[0-9a-f]{6,40}-.*\.json$")  # <hash>-<env>.json, also <time>_<hash>-<env>.json
 NOT_RESULTS = frozenset({"benchmarks.json", "machine.json"})
@@ -24,10 +27,10 @@ NOT_FOLDERS = frozenset({".git", "node_modules", "__pycache__"})
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One file as it lies on disk now. `stamp` changes whenever the file is replaced or written to."""
+    """One file as it lies there now. `stamp` changes whenever the file is replaced or written to."""
 
     path: str  # as given: root and name below it
-    stamp: tuple[int, int, int]  # size in bytes, modification time in ns, inode
+    stamp: tuple[int, int, int]  # size in bytes; modification time in ns and inode, or a digest of what marks a change
 
 
 @dataclass(slots=True)
@@ -41,21 +44,53 @@ class Listing:
 
 
 def roots(results: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str]:
-    """The results folders that `results` names, each checked to be one. BadInput names the folder that is not."""
+    """The results folders and addresses that `results` names. BadInput names the one that is no folder."""
     given = [results] if isinstance(results, str | os.PathLike) else list(results)
     if not given:
         raise BadInput("results: no folder given; name the results folder of an asv project")
-    for root in given:
-        if not Path(root).is_dir():
+    found = [place(root) for root in given]
+    for root in found:
+        if not remote.is_address(root) and not Path(root).is_dir():
             what = "is a file" if Path(root).exists() else "does not exist"
-            raise BadInput(f"results: {os.fspath(root)} {what}; name the results folder of an asv project")
-    return [os.fspath(root) for root in given]
+            raise BadInput(f"results: {root} {what}; name the results folder of an asv project")
+    return found
+
+
+def place(root: str | os.PathLike[str]) -> str:
+    """`root` as it is used here: a path, also where it is written `file://...`, or an address without a last slash."""
+    text = os.fspath(root)
+    if text.startswith("file://"):
+        return text.removeprefix("file://") or "/"
+    return text.rstrip("/") if remote.is_address(text) and not text.endswith("://") else text
+
+
+def identity(root: str) -> str:
+    """What tells one root from another however it is written: an address, or the path without links."""
+    return root if remote.is_address(root) else os.path.realpath(root)
+
+
+def beside(root: str | os.PathLike[str]) -> Path:
+    """The folder that a root stands in; the current one where the root is an address."""
+    root = place(root)
+    return Path.cwd() if remote.is_address(root) else Path(root).resolve().parent
+
+
+def is_there(root: str | os.PathLike[str]) -> bool:
+    """Whether a root can be read: that it is a folder; of an address only reading it tells."""
+    root = place(root)
+    return remote.is_address(root) or Path(root).is_dir()
+
+
+def folder(root: str | os.PathLike[str]) -> Path:
+    """`root` when it is a folder of this machine, else a copy of it in the user's cache, brought up to date."""
+    root = roots(root)[0]
+    return remote.mirror(root) if remote.is_address(root) else Path(root)
 
 
 def listing(root: str) -> Listing:
     """Every result file, machine description and benchmark definition below `root`."""
     found = Listing(root)
-    for folder, names, entries in _walk(root):
+    for folder, names, entries in _remote_walk(root) if remote.is_address(root) else _walk(root):
         machine = "machine.json" in names
         if machine:
             found.machines.append(os.path.join(folder, "machine.json"))
@@ -64,12 +99,39 @@ def listing(root: str) -> Listing:
         for entry in entries:
             if entry.name not in NOT_RESULTS and (machine or RESULT_NAME.search(entry.name)):
                 with contextlib.suppress(FileNotFoundError):  # gone since it was listed
-                    status = entry.stat()
-                    found.results.append(Entry(entry.path, (status.st_size, status.st_mtime_ns, status.st_ino)))
+                    found.results.append(Entry(entry.path, _stamp(entry)))
     found.results.sort(key=lambda entry: entry.path)
     found.machines.sort()
     found.definitions.sort()
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Remote:
+    """A file at an address, as a listing tells of it: what os.DirEntry is for a folder."""
+
+    name: str
+    path: str
+    stamp: tuple[int, int, int]
+
+
+def _stamp(entry: os.DirEntry[str] | _Remote) -> tuple[int, int, int]:
+    if isinstance(entry, _Remote):
+        return entry.stamp
+    status = entry.stat()
+    return status.st_size, status.st_mtime_ns, status.st_ino
+
+
+def _remote_walk(root: str) -> Iterator[tuple[str, set[str], list[_Remote]]]:
+    """As `_walk`, from one listing of everything below an address."""
+    by_folder: dict[str, list[_Remote]] = {}
+    for below, stamp in remote.find(root):
+        path = os.path.join(root, below)
+        folder, name = os.path.split(path)
+        if NOT_FOLDERS.isdisjoint(below.split("/")[:-1]):
+            by_folder.setdefault(folder, []).append(_Remote(name, path, stamp))
+    for folder, entries in by_folder.items():
+        yield folder, {entry.name for entry in entries}, entries
 
 
 def _walk(root: str) -> Iterator[tuple[str, set[str], list[os.DirEntry[str]]]]:
@@ -94,5 +156,25 @@ def _walk(root: str) -> Iterator[tuple[str, set[str], list[os.DirEntry[str]]]]:
 
 def read(path: str) -> bytes:
     """The bytes of one file. OSError as the system gives it."""
+    if remote.is_address(path):
+        content = next(remote.read([path]))
+        if isinstance(content, OSError):
+            raise content
+        return content
     with open(path, "rb", buffering=0) as file:
         return file.read()
+
+
+def read_all(paths: Sequence[str]) -> Iterator[bytes | OSError]:
+    """The bytes of each file of one root, or why it cannot be read, in order; at an address many are asked for at once.
+
+    Read as they are taken, so that not all of them have to be held.
+    """
+    if paths and remote.is_address(paths[0]):
+        yield from remote.read(paths)
+        return
+    for path in paths:
+        try:
+            yield read(path)
+        except OSError as error:
+            yield error

@@ -7,9 +7,13 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+from hybrid_kernels.history import remote
+
 
 def repository_of(folder: str) -> Path | None:
-    """The git work tree that `folder` stands in, None when it stands in none."""
+    """The git work tree that `folder` stands in, None when it stands in none, as an address does."""
+    if remote.is_address(folder):
+        return None
     for parent in (Path(folder).resolve(), *Path(folder).resolve().parents):
         if (parent / ".git").exists():
             return parent

@@ -306,7 +306,8 @@ def load(
     Parameters
     ----------
     results
-        A results folder, a folder above several of them, or a list of such folders.
+        A results folder, a folder above several of them, an address that fsspec knows (such as `s3://bucket/results`),
+        or a list of these.
     samples
         Whether the frame gets the raw samples. They are read from the files again.
     cache
@@ -373,18 +374,18 @@ def _decoded_batches(
     """
     batch: list[tuple[str, folders.Entry, ResultFile | Unreadable]] = []
     size = 0
-    for path, entry in present.items():
-        if path in known:
+    new = [(path, entry) for path, entry in present.items() if path not in known]
+    contents = folders.read_all([entry.path for _, entry in new])
+    for (path, entry), content in zip(new, contents, strict=True):
+        if isinstance(content, FileNotFoundError):
+            continue  # gone since it was listed
+        if isinstance(content, OSError):
+            skipped.append(Skipped(entry.path, f"cannot be read: {content.strerror or content}"))
             continue
         try:
-            batch.append((path, entry, asv_files.decode(folders.read(entry.path), os.path.basename(path))))
+            batch.append((path, entry, asv_files.decode(content, os.path.basename(path))))
         except Unreadable as error:
             batch.append((path, entry, error))
-        except FileNotFoundError:
-            continue  # gone since it was listed
-        except OSError as error:
-            skipped.append(Skipped(entry.path, f"cannot be read: {error.strerror or error}"))
-            continue
         size += entry.stamp[0]
         if size > BATCH_BYTES:
             yield batch

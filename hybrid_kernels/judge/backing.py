@@ -153,6 +153,8 @@ def statement(history: History, figure: Figure, machine: str) -> Statement:
 
 
 def _relative(file: str, root: Path) -> str:
+    if "://" in file:  # an address
+        return file
     path = Path(file).resolve()
     return path.relative_to(root.resolve()).as_posix() if path.is_relative_to(root.resolve()) else path.name
 

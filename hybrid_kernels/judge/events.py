@@ -25,14 +25,13 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hybrid_kernels import records, units
 from hybrid_kernels.errors import BadInput
-from hybrid_kernels.history import store
+from hybrid_kernels.history import folders, store
 from hybrid_kernels.judge import figure_series, ledger, moves, series
 from hybrid_kernels.judge.figure_series import Stretch
 from hybrid_kernels.judge.ledger import Ledger, Method
@@ -139,7 +138,8 @@ class History:
     results
         A results folder of asv, a folder above several, or a list of such folders.
     figures
-        The ledger, or its file. None: `figures.toml` beside the (first) results folder, where there is one.
+        The ledger, or its file. None: `figures.toml` beside the (first) results folder, or here if that is an
+        address, where there is one.
 
     Raises
     ------
@@ -150,10 +150,10 @@ class History:
     def __init__(
         self, results: store.Results = "results", figures: str | os.PathLike[str] | Ledger | None = None
     ) -> None:
-        self.results = [Path(one) for one in ([results] if isinstance(results, str | os.PathLike) else results)]
+        self.results = [results] if isinstance(results, str | os.PathLike) else list(results)
         self.stored = store.load(results)
         if figures is None:
-            beside = self.results[0].resolve().parent / "figures.toml"
+            beside = folders.beside(self.results[0]) / "figures.toml"
             self.ledger = ledger.load(beside) if beside.is_file() else ledger.empty(beside)
         else:
             self.ledger = figures if isinstance(figures, Ledger) else ledger.load(figures)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -431,7 +432,7 @@ HISTORY_K = 5120
 """Depth of the matrices that the suites read."""
 
 
-def from_history(results: Path, machine: str, device: str) -> Costs:
+def from_history(results: str | os.PathLike[str], machine: str, device: str) -> Costs:
     """Costs of `device` on `machine` from the newest asv results of the suites `reads` and `copies`.
 
     BadInput, naming the machines there are, when the history holds nothing for it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from rich.table import Table
 
 from hybrid_kernels import records
@@ -80,10 +81,16 @@ def wide_frame(frame: pd.DataFrame) -> pd.DataFrame:
     """The frame with one column `param.NAME` for each parameter that a row has, in place of `params`; NaN elsewhere."""
     import pandas as pd
 
-    distinct = {id(pairs): pairs for pairs in frame["params"]}
-    names = list(dict.fromkeys(name for pairs in distinct.values() for name, _ in pairs))
+    # Rows share the tuples of their cells, so that each is looked at once, and not once a row.
+    _, first, at = np.unique(np.fromiter(map(id, frame["params"]), np.int64), return_index=True, return_inverse=True)
+    distinct = [dict(frame["params"].iloc[place]) for place in first.tolist()]
+    by_appearance = [distinct[place] for place in np.argsort(first, kind="stable").tolist()]
+    names = list(dict.fromkeys(name for pairs in by_appearance for name in pairs))
     wide = frame.drop(columns="params")
     for name in names:
-        by_id = {key: dict(pairs).get(name) for key, pairs in distinct.items()}
-        wide[f"param.{name}"] = pd.Categorical([by_id[id(pairs)] for pairs in frame["params"]])
+        values = [pairs.get(name) for pairs in distinct]
+        words = list(dict.fromkeys(value for value in values if value is not None))
+        code = {value: number for number, value in enumerate(words)}
+        codes = np.array([-1 if value is None else code[value] for value in values], np.int32)
+        wide[f"param.{name}"] = pd.Categorical.from_codes(codes[at], categories=pd.Index(words, dtype="str"))
     return wide

@@ -17,6 +17,7 @@ from pathlib import Path
 import asv
 import pytest
 
+from hybrid_kernels import files
 from hybrid_kernels.errors import BadInput
 from hybrid_kernels.report.dashboard import asv_site, build, headstart, kept, plugin, specs
 from hybrid_kernels.report.dashboard import publish as publishing
@@ -555,7 +556,7 @@ def test_readers_never_miss_the_site_during_a_swap(tmp_path):
 
 def test_swap_without_the_system_call_rolls_back(tmp_path, monkeypatch):
     """Where two folders cannot change places in one step, two renames do it, and a failed second one is undone."""
-    monkeypatch.setattr(publishing, "_exchange", lambda one, other: False)
+    monkeypatch.setattr(files, "_exchanged", lambda one, other: False)
     site, new = tmp_path / "html", tmp_path / "staging" / "site"
     site.mkdir()
     new.mkdir(parents=True)

@@ -7,8 +7,6 @@ change places in one step, and a publish that fails leaves the old site as it wa
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import errno
 import fcntl
 import logging
 import os
@@ -22,19 +20,24 @@ from asv.console import log
 from asv.plugin_manager import plugin_manager
 from asv.util import ProcessError, UserError
 
+from hybrid_kernels import files
 from hybrid_kernels.errors import BadInput, HybridKernelsError
+from hybrid_kernels.history import folders
 from hybrid_kernels.report.dashboard import plugin
 
 PLUGIN = ".hybrid_kernels.report.dashboard.plugin"
 
-_AT_FDCWD = -100
-_RENAME_EXCHANGE = 2  # linux/fs.h
-
 
 def publish(
-    config: str | os.PathLike[str] = "asv.conf.json", html_dir: Path | None = None, *, pull: bool = True
+    config: str | os.PathLike[str] = "asv.conf.json",
+    html_dir: Path | None = None,
+    *,
+    results: str | os.PathLike[str] | None = None,
+    pull: bool = True,
 ) -> Path:
     """Publish the asv project of `config` with our pages, into `html_dir` (default: the one `config` names).
+
+    `results`, a folder or an address that fsspec knows, stands in for the results folder that `config` names.
 
     Returns the folder of the site. BadInput when the configuration, the results or the folder cannot be used, or
     another publish is under way; HybridKernelsError when git fails. The site that was there before stands unchanged.
@@ -43,9 +46,11 @@ def publish(
     if not config.is_file():
         raise BadInput(f"{config}: no such file; run in the folder of asv.conf.json, or name it with --config")
     target = html_dir.absolute() if html_dir is not None else None
+    read = os.fspath(folders.folder(results).absolute()) if results is not None else None
     with contextlib.chdir(config.absolute().parent):
         try:
             conf = _load(config)
+            conf.results_dir = read or conf.results_dir
             site = Path(os.path.realpath(target or conf.html_dir))
             _check(site)
             with _staging(site) as staging:
@@ -121,44 +126,9 @@ def _staging(site: Path) -> Iterator[Path]:
 
 def _swap(new: Path, site: Path) -> None:
     """Puts `new` where `site` is, in one step where the system can; what was there lies at `new` afterwards."""
-    _sync(new)
+    files.flush(new)
     if not site.exists():
         os.rename(new, site)
         return
     os.chmod(new, site.stat().st_mode & 0o7777)
-    if _exchange(new, site):
-        return
-    aside = new.with_name("old")
-    os.rename(site, aside)
-    try:
-        os.rename(new, site)
-    except BaseException:
-        os.rename(aside, site)
-        raise
-
-
-def _exchange(one: Path, other: Path) -> bool:
-    """Whether the two folders changed places in one step (Linux 3.15 and later, on most file systems)."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    renameat2 = getattr(libc, "renameat2", None)
-    if renameat2 is None:
-        return False
-    done = renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), ctypes.c_uint(_RENAME_EXCHANGE))
-    if done == 0:
-        return True
-    code = ctypes.get_errno()
-    if code in (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EXDEV):
-        return False
-    raise OSError(code, os.strerror(code), os.fspath(other))
-
-
-def _sync(folder: Path) -> None:
-    """The file system of `folder` written to the disk: one call for all the files of a site."""
-    syncfs = getattr(ctypes.CDLL(None), "syncfs", None)
-    if syncfs is None:
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        syncfs(handle)
-    finally:
-        os.close(handle)
+    files.exchange(new, site)
