@@ -85,7 +85,9 @@ def test_ctrl_c_keeps_the_finished_rows(tmp_path: Path) -> None:
     command = [*RUN, *SMALL, "--sizes", "1,64", "--reps", "200", "--json", str(target)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
         assert child.stderr is not None
+        before = []
         for line in child.stderr:
+            before.append(line)
             if "64.0 MiB" in line:
                 break
         time.sleep(0.2)
@@ -93,7 +95,7 @@ def test_ctrl_c_keeps_the_finished_rows(tmp_path: Path) -> None:
         start = time.monotonic()
         out, err = child.communicate(timeout=60)
     assert time.monotonic() - start < 10  # a loaded machine: the point is that it does not run to its end
-    assert child.returncode == 130
+    assert child.returncode == 130, "".join(before) + err
     assert "1 of 2 sizes finished" in err
     assert str(target) in err
     assert "Traceback" not in err
