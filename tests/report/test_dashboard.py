@@ -13,13 +13,14 @@ import sys
 import threading
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from types import SimpleNamespace
 
 import asv
 import pytest
 
 from hybrid_kernels import files
-from hybrid_kernels.errors import BadInput
-from hybrid_kernels.report.dashboard import asv_site, build, headstart, kept, plugin, specs
+from hybrid_kernels.errors import BadInput, HybridKernelsError
+from hybrid_kernels.report.dashboard import asv_site, build, commits, headstart, kept, plugin, points, specs
 from hybrid_kernels.report.dashboard import publish as publishing
 from hybrid_kernels.report.dashboard.links import Graphs, Project, web
 
@@ -622,3 +623,72 @@ def test_publish_follows_a_link_to_the_site(small, quick, tmp_path):
     publishing.publish(small.root / "asv.conf.json")
     assert (small.root / "html").is_symlink()
     assert (tmp_path / "real" / "index.html").exists()
+
+
+def test_configuration_that_cannot_be_used_is_named(small, tmp_path):
+    """Broken JSON, no repository named, nothing measured: one error each that names the configuration."""
+    config = small.root / "asv.conf.json"
+    with pytest.raises(BadInput, match=r"asv\.conf\.json: .*benchmarks\.json"):
+        publishing.publish(config)
+    good = config.read_text()
+    config.write_text("{")
+    with pytest.raises(BadInput, match="is not JSON"):
+        publishing.publish(config)
+    config.write_text(json.dumps({**json.loads(good), "repo": ""}))
+    with pytest.raises(BadInput, match="No repo specified"):
+        publishing.publish(config)
+
+
+def test_git_that_fails_is_told_with_the_configuration(small):
+    """A branch that the repository lacks ends in an error of the project's settings, not in a traceback."""
+    small.save()
+    config = small.root / "asv.conf.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "branches": ["gone"]}))
+    with pytest.raises(HybridKernelsError, match=r"asv\.conf\.json"):
+        publishing.publish(config)
+    assert not (small.root / "html").exists()
+
+
+def test_place_that_cannot_be_written_is_named(small, quick, monkeypatch):
+    """When the system refuses the swap, the folder is named with the system's reason."""
+    small.save()
+
+    def refuse(source, target):
+        raise PermissionError(13, "Permission denied", os.fspath(target))
+
+    monkeypatch.setattr(os, "rename", refuse)
+    with pytest.raises(BadInput, match=r"html: cannot be written \(Permission denied\)"):
+        publishing.publish(small.root / "asv.conf.json")
+
+
+def test_exchange_says_where_it_cannot_be_done(tmp_path, monkeypatch):
+    """Two folders change places in one call; a missing one is an error, not a silent no."""
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.mkdir()
+    (one / "mark").write_text("")
+    other.mkdir()
+    files.exchange(one, other)
+    assert (other / "mark").exists()
+    with pytest.raises(FileNotFoundError):
+        files.exchange(one, tmp_path / "gone")
+    monkeypatch.setattr(files.ctypes, "CDLL", lambda *_, **__: object())  # a system without the call
+    files.exchange(one, other)
+    assert (one / "mark").exists()
+
+
+def test_history_with_a_thousand_points_is_thinned_to_its_last():
+    """A long history is drawn with evenly spaced points, the newest always among them."""
+    thinned = points.thinned(list(range(1000)), 60)
+    assert len(thinned) == 60
+    assert thinned[-1] == 999
+    assert thinned == sorted(thinned)
+    assert points.thinned([1, 2], 60) == [1, 2]
+
+
+def test_commit_messages_come_where_there_is_a_repository(small):
+    """Subjects of those commits that git knows; none, and no error, where there is no repository at hand."""
+    assert json.loads(commits.subjects(object(), ["a" * 40]).split(b", ", 1)[1][:-3]) == {}
+    repo = SimpleNamespace(_path=small.root / "repo")
+    told = json.loads(commits.subjects(repo, [*small.commits, "f" * 40]).split(b", ", 1)[1][:-3])
+    assert told == dict(zip(small.commits, ["Change 0", "Change 1"], strict=True))
+    assert b"{}" in commits.subjects(SimpleNamespace(_path=small.root / "gone"), small.commits)
