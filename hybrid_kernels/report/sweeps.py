@@ -123,10 +123,10 @@ def in_history(history: StoredHistory) -> Iterator[Sweep]:
     if rows.empty:
         return
     table = _table(rows)
-    limits = _limits(history)
+    known = _known(history)
     keys = ["order", "machine", "device", "commit"]
     for (_, machine, device, commit), own in reversed(list(table.groupby(keys, sort=True, observed=True))):
-        facts = {"device": device, **limits.get((str(machine), str(device), str(commit)), {})}
+        facts = {"device": device, **_facts_at(int(own["order"].iloc[0]), known.get((str(machine), str(device)), []))}
         found = points(own)
         for point in found:
             point["text"] = units.format_gbs(point["gbs"])
@@ -190,17 +190,23 @@ _FACTS = {
 }
 
 
-def _limits(history: StoredHistory) -> dict[tuple[str, str, str], dict[str, Any]]:
-    """Link and cache of each (machine, device, commit), from the suites that keep them as series."""
+def _known(history: StoredHistory) -> dict[tuple[str, str], list[tuple[int, str, int]]]:
+    """Link and cache of each (machine, device): (rank of the commit, fact, value), from the suites that keep them."""
     names = {name: fact for name in history.benchmarks if (fact := _FACTS.get(name.rpartition(".")[2]))}
-    found: dict[tuple[str, str, str], dict[str, Any]] = {}
+    found: dict[tuple[str, str], list[tuple[int, str, int]]] = {}
     frame = history.frame
     rows = frame[frame["benchmark"].isin(list(names)) & (frame["status"] == "ok")]
-    for machine, commit, benchmark, params, value in zip(
-        rows["machine"], rows["commit"], rows["benchmark"], rows["params"], rows["value"], strict=True
-    ):
-        found.setdefault((machine, dict(params).get("device", ""), commit), {})[names[benchmark]] = int(value)
-    return found
+    columns = (rows[name] for name in ("machine", "order", "benchmark", "params", "value"))
+    for machine, order, benchmark, params, value in zip(*columns, strict=True):
+        place = found.setdefault((machine, dict(params).get("device", "")), [])
+        place.append((int(order), names[benchmark], int(value)))
+    return {place: sorted(facts) for place, facts in found.items()}
+
+
+def _facts_at(order: int, known: list[tuple[int, str, int]]) -> dict[str, int]:
+    """Each fact as it was last read up to the commit, or as it was first read after it."""
+    later = {name: value for at, name, value in reversed(known) if at > order}
+    return {**later, **{name: value for at, name, value in known if at <= order}}
 
 
 def _texts(facts: dict[str, Any]) -> list[tuple[str, str]]:

@@ -692,3 +692,23 @@ def test_commit_messages_come_where_there_is_a_repository(small):
     told = json.loads(commits.subjects(repo, [*small.commits, "f" * 40]).split(b", ", 1)[1][:-3])
     assert told == dict(zip(small.commits, ["Change 0", "Change 1"], strict=True))
     assert b"{}" in commits.subjects(SimpleNamespace(_path=small.root / "gone"), small.commits)
+
+
+def test_sweep_takes_the_facts_last_read_before_it(asv_project):
+    """Where link and cache were not read at a commit, its sweep has them as last read, or as first read after."""
+    project = asv_project(4)
+    project.machine("box", ram="131961788")
+    project.benchmark("reads.time_read", params=(("device", ["cuda"]), ("strategy", ["in_place"]), ("mib", [64.0])))
+    project.benchmark("machine.Device.track_link_width", "lanes", params=(("device", ["cuda"]),))
+    project.benchmark("machine.Device.track_link_generation", "generation", params=(("device", ["cuda"]),))
+    for at in range(4):
+        project.result("box", at, {"reads.time_read": [0.001]})
+    for at, width in ((1, 16.0), (3, 8.0)):
+        facts = {"machine.Device.track_link_width": [width], "machine.Device.track_link_generation": [4.0]}
+        project.result("box", at, facts)
+    project.publish()
+    index = project.data("sweeps")["sweeps"]
+    limits = [project.data(one["chunk"])[one["key"]]["limits"][0]["label"] for one in index]
+    assert limits == ["link, PCIe 4 x8", "link, PCIe 4 x16", "link, PCIe 4 x16", "link, PCIe 4 x16"]  # newest first
+    (machine,) = project.data("machines")["machines"]
+    assert ["Memory", "126 GiB"] in machine["facts"]  # given in KiB

@@ -185,9 +185,14 @@ def machines(
                 "lastCommit": project.commit(own.iloc[-1]["commit"]) if len(own) else None,
                 "records": f"{records:,}",
                 "commits": f"{own['commit'].nunique():,}",
-                "facts": [(_NAMES.get(key, key), _fact_text(key, value)) for key, value in current.items()
-                          if key not in ("machine", "version") and value not in ("", None)]
-                + [(change["fact"], change["after"]) for change in _latest(history, ledger, name)],
+                "facts": _without_repeats(
+                    [
+                        (_NAMES.get(key, key), _fact_text(key, value))
+                        for key, value in current.items()
+                        if key not in ("machine", "version") and value not in ("", None)
+                    ]
+                    + [(change["fact"], change["after"]) for change in _latest(history, ledger, name)]
+                ),
                 "changes": series[::-1],
                 "sweep": (latest_sweeps or {}).get(name),
             }
@@ -198,6 +203,11 @@ def machines(
     )
 
 
+def _without_repeats(facts: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Of facts of one name, the last: what a suite measured, over what asv was once told."""
+    return list(dict(facts).items())
+
+
 def _machine_facts(facts: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
     """The facts of the machine among those of a result file, which also name the environment's requirements."""
     return {key: facts[key] for key in facts if key in known or key in _NAMES}
@@ -205,7 +215,8 @@ def _machine_facts(facts: Mapping[str, Any], known: Mapping[str, Any]) -> dict[s
 
 def _fact_text(key: str, value: Any) -> str:
     if key == "ram" and re.fullmatch(r"\d+", str(value)):
-        return units.format_bytes(int(value))
+        # asv writes bytes; histories in KiB are met as well, and no machine that runs it has less than 1 GiB.
+        return units.format_bytes(int(value) * (units.KIB if int(value) < units.GIB else 1))
     return str(value)
 
 
@@ -244,7 +255,7 @@ def _fact_series(history: StoredHistory, ledger: Ledger) -> Iterable[tuple[str, 
     rows = frame[frame["benchmark"].isin(names) & (frame["status"] == "ok")]
     for (machine, benchmark, cell), series in rows.groupby(["machine", "benchmark", "cell"], observed=True, sort=True):
         fact = str(benchmark).rpartition(".")[2].removeprefix("track_").removesuffix("_bytes")
-        fact = fact.replace("_", " ").capitalize()
+        fact = fact.replace("_", " ").capitalize().replace("Sm ", "SM ")
         cell = str(cell).removeprefix("device=")
         yield str(machine), f"{fact} ({cell})" if cell else fact, series
 
