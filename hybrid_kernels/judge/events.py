@@ -531,7 +531,8 @@ class _Judge:
         """First statement and changes of method of one figure on one machine in one environment."""
         found: list[Event] = []
         first = stretch.parts[0]
-        start = first.series.runs[0].levels[0]
+        begin, end = first.series.runs[0].levels[0]
+        start = begin, min(end, int(np.searchsorted(first.series.order, first.until)))
         begun = self._event(first.series, start, start, first.method.kind, f"first known of {stretch.figure.id}")
         found.append(
             replace(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -183,3 +184,10 @@ def test_nothing_measured_and_wrong_units_are_said(planted: Make) -> None:
     ):
         with pytest.raises(BadInput, match=said):
             backing.measured(history, history.ledger.figure(figure), machine)
+
+
+def test_our_own_figures_agree_with_our_own_results() -> None:
+    """Every current record of figures.toml that rests on results/ agrees with them, and no version is unexplained."""
+    root = Path(__file__).parents[2]
+    found = list(backing.problems(History(root / "results", root / "figures.toml")))
+    assert not found, found

@@ -308,6 +308,18 @@ def test_whole_history_of_another_project(kedro: Path) -> None:
     assert set(kinds(events)) <= set(KINDS)
 
 
+def test_our_own_history_on_a_gpu() -> None:
+    """The copy, the plain kernel, the wide one, each at its own commits: read so with no event written by hand."""
+    history = History(Path(__file__).parents[2] / "results")
+    told = history.statements("cold_path_read_bandwidth", "nvidia-h200")
+    assert kinds(told)[:3] == ["upper bound", "correction", "improvement"]
+    bound, correction, improvement = told[:3]
+    assert correction.before == bound.after
+    assert correction.controls[0].benchmark == COPY
+    assert abs(correction.controls[0].ratio - 1) < 0.05
+    assert improvement.commit.startswith("cd6c123")
+
+
 SYNC = """\
 schema = 1
 [methods.no_sync]
