@@ -129,6 +129,8 @@ def _measured(
         measuring.AsvLaboratory(config, *sides, **only, progress=_progress(line)) as laboratory,
     ):
         noise = calibrations.load(laboratory.results, laboratory.machine, laboratory.plan["environment"])
+        if laboratory.untouched and count is None:
+            count = verdict.UNTOUCHED_ROUNDS
         stop = verdict.Settled(noise) if count is None else None
         kept = measuring.measure(
             laboratory,

@@ -29,6 +29,7 @@ HELD, MOVED = "held", "moved"
 COLUMNS = importers.COLUMNS
 LOOKS = stats.LOOKS
 CALIBRATION_ROUNDS = 16  # of a comparison of equal code: enough that its noise is known to about a fifth
+UNTOUCHED_ROUNDS = 8  # of a change that cannot matter: there is nothing to settle, only noise to learn
 _CONTROL_LEVEL = 0.01  # a control arm that moves by chance costs the whole report, so it is tested as strictly as a row
 _FEWEST_ROUNDS = 3  # two equal differences would look free of noise
 
