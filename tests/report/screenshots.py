@@ -9,8 +9,8 @@ from tests.report.test_browser import CHROMIUM, Visitor
 
 DOCS = Path(__file__).parents[2] / "docs"
 PICTURES = {
-    "figures-light.png": ("figures.html", "light", {"width": 1120, "height": 720}),
-    "corrections-dark.png": ("corrections.html", "dark", {"width": 1120, "height": 720}),
+    "figures-light.png": ("figures.html", "light", {"width": 1120, "height": 760}),
+    "corrections-dark.png": ("corrections.html#kind=correction", "dark", {"width": 1120, "height": 1060}),
 }
 
 
