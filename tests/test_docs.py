@@ -32,7 +32,14 @@ DOCUMENTS = [path for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md") if 
 DOCUMENTS += sorted((ROOT / "docs").rglob("*.md"))
 RUN, SHOWN = {"python", "console"}, {"text", "toml", "json"}
 
-NOT_RUN = {"CONTRIBUTING.md": 1, "docs/compare.md": 3, "docs/method.md": 1, "docs/nightly.md": 2, "docs/publish.md": 1, "docs/storage.md": 3}
+NOT_RUN = {
+    "CONTRIBUTING.md": 1,
+    "docs/compare.md": 3,
+    "docs/method.md": 1,
+    "docs/nightly.md": 2,
+    "docs/publish.md": 1,
+    "docs/storage.md": 3,
+}
 """Blocks marked `not run` in each document, by its path: a deliberate number, so that none is left out unseen."""
 
 COMMENT = re.compile(r"<!--\s*(run with|not run|ci):\s*(.*?)\s*-->")

@@ -194,7 +194,7 @@ def figures_correct(
         date=_day(date), change=change, conditions=conditions, commit=commit, evidence=tuple(evidence or ()),
         read_from=read_from,
     )  # fmt: skip
-    was = f", corrects record {record.corrects}" if record.corrects is not None else ""
+    was = f", corrects record {record.corrects}" if record.corrects is not None else ", the first of this machine"
     print(
         f"{file}:{record.line}: {figure} record {record.id} ({record.machine}): "
         f"{one.format(record)}, {record.kind}{was}"

@@ -271,7 +271,7 @@ def test_correct_as_of_a_commit(run: Run, project: Path) -> None:
     files = sorted((project / "results/laptop").glob("*-*.json"), key=date_of)
     commits = [json.loads(file.read_text())["commit_hash"] for file in files]
     taken = ("figures", "correct", "cold", "--from-history", "--machine", "laptop", "--reason", "Measured.")
-    run(*taken, "--commit", commits[1][:12])
+    assert "the first of this machine" in run(*taken, "--commit", commits[1][:12]).stdout
     run(*taken)
     first, second = json.loads(run("figures", "show", "cold", "--json").stdout)["rows"]
     assert (first["kind"], first["commit"], first["status"]) == ("upper bound", commits[1], "superseded")
