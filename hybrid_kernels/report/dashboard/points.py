@@ -41,8 +41,8 @@ def scale(points: Iterable[Point], unit: str) -> tuple[float, str]:
 
 
 def method_text(name: str | None, version: str | None) -> str:
-    """A method in a legend: the ledger's name for it, else its version."""
-    text = name or (f"version {version}" if version else "no version given")
+    """A method in a legend: the ledger's name for it (before a colon in `name`), else its version."""
+    text = name.partition(": ")[0] if name else f"version {version}" if version else "no version given"
     return text if len(text) <= 60 else text[:57] + "..."
 
 
