@@ -175,6 +175,7 @@ def test_graph_link_has_asv_form():
     graphs = Graphs({"reads.time_read": entry}, ["a", "b"])
     link = graphs.link("reads.time_read", "a", [("device", "cuda"), ("mib", "64.0")], "abc")
     assert link == "index.html#reads.time_read?machine=a&p-device=%27cuda%27&p-mib=64.0&commits=abc"
+    assert graphs.link("reads.time_read", "a", [("mib", "64")]) == "index.html#reads.time_read?machine=a&p-mib=64.0"
     assert graphs.link("reads.time_read", "a", [("device", "tpu")]) is None
     assert graphs.link("gone.time_it", "a") is None
 

@@ -56,10 +56,20 @@ class Graphs:
         query: list[tuple[str, str]] = [("machine", machine)] if len(self.machines) > 1 else []
         axes = dict(zip(entry.get("param_names") or (), entry.get("params") or (), strict=False))
         for name, value in params:
-            known = [one for one in axes.get(name, ()) if one in (value, repr(value))]
+            known = [one for one in axes.get(name, ()) if _same(one, value)]
             if not known:
                 return None
             query.append((f"p-{name}", known[0]))
         if commit:
             query.append(("commits", commit))
         return f"index.html#{quote(benchmark, safe='.')}" + (f"?{urlencode(query)}" if query else "")
+
+
+def _same(written: str, value: str) -> bool:
+    """Whether asv's way to write a parameter, such as `'cuda'` or `256.0`, means `value`; 256 is 256.0."""
+    if written in (value, repr(value)):
+        return True
+    try:
+        return float(written) == float(value)
+    except ValueError:
+        return False
