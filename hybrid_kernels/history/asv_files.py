@@ -74,6 +74,7 @@ class ResultFile:
     env_vars: dict[str, Any]
     schema: int
     results: dict[str, Row]
+    python: str | None = None
     partial: bool = False
     notes: list[str] = field(default_factory=list)
 
@@ -108,6 +109,7 @@ def decode(data: bytes, name: str) -> ResultFile:
         facts=found.params,
         env_vars=found.env_vars or {},
         schema=found.version or 2,
+        python=found.python,
         results=results,  # type: ignore[arg-type]  # no None is left in it
     )
 
@@ -147,6 +149,7 @@ def _decode_odd(data: bytes, name: str) -> ResultFile:
         facts=facts,
         env_vars=_mapping(content.get("env_vars")),
         schema=2 if two else 1,
+        python=_text(content.get("python")),
         results=rows,
         partial=partial,
         notes=notes,

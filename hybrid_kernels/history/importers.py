@@ -9,16 +9,17 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from itertools import product
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pandas as pd
 
 from hybrid_kernels.errors import BadInput
-from hybrid_kernels.history import directions
+from hybrid_kernels.history import asv_files, directions
 from hybrid_kernels.records import CONTROL_NAMES, Sampled
 
 COLUMNS = (
@@ -74,7 +75,10 @@ def read(
     for path in (*base, *head):
         if not path.exists():
             raise BadInput(f"{path}: no such file or folder; give what {harness} wrote for one side")
-    control = re.compile(controls)
+    try:
+        control = re.compile(controls)
+    except re.error as error:
+        raise BadInput(f"--controls: {controls!r} is not a regular expression ({error})") from error
     sides = _READERS[harness](base, head)
     for side, name in zip(sides, ("base", "head"), strict=True):
         side.samples = [
@@ -101,22 +105,22 @@ def kept(folders: Sequence[Path]) -> tuple[list[Sampled], list[dict[str, Any]]]:
     """
     samples: list[Sampled] = []
     plans: list[dict[str, Any]] = []
-    names = {f.name for f in fields(Sampled)}
     for number, folder in enumerate(folders, 1):
-        plan = {"sequential": False, "untouched": False, "unselected": [], "facts": {}}
-        plan |= _json(folder / "plan.json", "a folder that `compare --keep` wrote")
+        plan = _plan(folder / "plan.json")
         rounds = sorted(folder.glob("round-*.json"))
         if not rounds:
             raise BadInput(f"{folder}: holds no finished round (round-*.json); nothing to judge")
         plans.append(plan)
         for path in rounds:
             stored = _json(path, "a round that `compare --keep` wrote")
-            plan["facts"] = plan["facts"] or stored.get("facts", {})
-            for row in stored.get("rows", []):
-                known = {key: value for key, value in row.items() if key in names}
-                known["samples"] = tuple(value for value in known.get("samples", ()) if value is not None)
-                known["run"] = f"{number:03d}" if len(folders) > 1 else ""
-                samples.append(Sampled(**known))
+            plan["facts"] = plan["facts"] or _mapping(stored.get("facts"))
+            run = f"{number:03d}" if len(folders) > 1 else ""
+            for row in _listed(stored.get("rows")):
+                read = {**_mapping(row), "samples": _numbers(_mapping(row).get("samples")), "run": run}
+                try:
+                    samples.append(msgspec.convert(read, Sampled))
+                except msgspec.ValidationError as error:
+                    raise BadInput(f"{path}: is not a round that `compare --keep` wrote ({error})") from error
     pairs = {(plan.get("base"), plan.get("head")) for plan in plans}
     if len(pairs) > 1:
         told = "; ".join(
@@ -124,6 +128,16 @@ def kept(folders: Sequence[Path]) -> tuple[list[Sampled], list[dict[str, Any]]]:
         )
         raise BadInput(f"--join: the folders compared different commits ({told}); join runs of the same pair")
     return samples, plans
+
+
+def _plan(path: Path) -> dict[str, Any]:
+    plan = {"sequential": False, "untouched": False, "unselected": [], "facts": {}, "machine": "", "environment": ""}
+    plan |= _json(path, "a folder that `compare --keep` wrote")
+    wanted = {**dict.fromkeys(("base", "head", "machine", "environment"), str), "unselected": list, "facts": dict}
+    for key, kind in wanted.items():
+        if not isinstance(plan.get(key), kind):
+            raise BadInput(f"{path}: {key!r} is {plan.get(key)!r}; expected a plan that `compare --keep` wrote")
+    return plan
 
 
 # --- criterion --------------------------------------------------------------------------------------------------------
@@ -215,26 +229,21 @@ def _criterion_value(folder: Path) -> tuple[float, ...]:
     raw = folder / "sample.json"
     if raw.exists():
         data = _json(raw, "criterion's samples")
-        pairs = zip(data.get("times") or (), data.get("iters") or (), strict=False)
-        values = tuple(float(time) / float(count) * 1e-9 for time, count in pairs if count)
-        if values:
-            return values
+        pairs = zip(_listed(data.get("times")), _listed(data.get("iters")), strict=False)
+        known = [pair for pair in pairs if len(_numbers(pair)) == 2 and pair[1] > 0]
+        if known:
+            return tuple(float(time) / float(count) * 1e-9 for time, count in known)
     estimates = _json(folder / "estimates.json", "criterion's estimates")
     for key in ("slope", "mean", "median"):
-        point = (estimates.get(key) or {}).get("point_estimate")
-        if isinstance(point, int | float) and math.isfinite(point):
-            return (float(point) * 1e-9,)
+        for point in _numbers([_mapping(estimates.get(key)).get("point_estimate")]):
+            return (point * 1e-9,)
     return ()
 
 
 def _criterion_change(side: Side, path: Path) -> Interval | None:
-    mean = _json(path, "criterion's change").get("mean") or {}
-    bounds = mean.get("confidence_interval") or {}
-    values = [
-        float(value)
-        for value in (mean.get("point_estimate"), bounds.get("lower_bound"), bounds.get("upper_bound"))
-        if isinstance(value, int | float) and math.isfinite(value)
-    ]
+    mean = _mapping(_json(path, "criterion's change").get("mean"))
+    bounds = _mapping(mean.get("confidence_interval"))
+    values = _numbers([mean.get("point_estimate"), bounds.get("lower_bound"), bounds.get("upper_bound")])
     if len(values) < 3:
         side.warnings.append(f"{path}: no mean with an interval in it; criterion's own opinion is left out")
         return None
@@ -256,27 +265,27 @@ def _pytest_benchmark(base: Sequence[Path], head: Sequence[Path]) -> tuple[Side,
                     f"{path}: has no list `benchmarks`; expected a file of pytest-benchmark --benchmark-json"
                 )
             side.facts.append(_pytest_facts(side, path, data))
-            for entry in data["benchmarks"]:
-                stats = entry.get("stats") or {}
-                values = [value for value in stats.get("data") or () if isinstance(value, int | float)]
-                values = (
-                    values or [stats[key] for key in ("median", "mean") if isinstance(stats.get(key), int | float)][:1]
-                )
+            for place, entry in enumerate(map(_mapping, data["benchmarks"]), 1):
+                name, stats = entry.get("fullname") or entry.get("name"), _mapping(entry.get("stats"))
+                if not isinstance(name, str):
+                    side.warnings.append(f"{path.name}: entry {place} of `benchmarks` has no name; left out")
+                    continue
+                values = _numbers(stats.get("data")) or _numbers([stats.get("median"), stats.get("mean")])[:1]
                 side.samples.append(
                     Sampled(
-                        "", run, str(entry.get("fullname") or entry.get("name")), "", tuple(map(float, values)),
-                        "seconds", directions.LOWER, error=None if values else "no statistics in the file",
+                        "", run, name, "", tuple(values), "seconds", directions.LOWER,
+                        error=None if values else "no statistics in the file",
                     )
                 )  # fmt: skip
     return sides
 
 
 def _pytest_facts(side: Side, path: Path, data: Mapping[str, Any]) -> dict[str, str]:
-    machine = data.get("machine_info") or {}
+    machine = _mapping(data.get("machine_info"))
     cpu = machine.get("cpu") or {}
     if not isinstance(cpu, Mapping):  # older files hold one string
         cpu = {"brand_raw": str(cpu)}
-    commit = data.get("commit_info") or {}
+    commit = _mapping(data.get("commit_info"))
     if commit.get("dirty"):
         side.warnings.append(
             f"{path.name}: measured with uncommitted changes (dirty: true); its commit id says too little"
@@ -317,57 +326,58 @@ def _asv_files(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
     files = [file for file in sorted(path.rglob("*.json")) if file.name not in ("machine.json", "benchmarks.json")]
-    commits = {_json(file, "an asv result file").get("commit_hash") for file in files}
+    commits = {_asv_content(file).commit for file in files}
     if len(commits) > 1:
         raise BadInput(f"{path}: holds results of {len(commits)} commits; give the file of the one that is meant")
     return files
 
 
 def _asv_file(side: Side, path: Path, run: int) -> None:
-    data = _json(path, "an asv result file")
-    if not isinstance(data.get("results"), dict):
-        raise BadInput(f"{path}: has no object `results`; expected an asv result file")
+    content = _asv_content(path)
+    side.warnings += [f"{path.name}: {note}" for note in content.notes]
     definitions = _asv_definitions(path)
-    params = data.get("params") or {}
     facts = {
-        "CPU": params.get("cpu"),
-        "architecture": params.get("arch"),
-        "operating system": params.get("os"),
-        "Python": data.get("python") or params.get("python"),
-        "host": params.get("machine"),
+        "CPU": content.facts.get("cpu"),
+        "architecture": content.facts.get("arch"),
+        "operating system": content.facts.get("os"),
+        "Python": content.python or content.facts.get("python"),
+        "host": content.facts.get("machine"),
     }
     side.facts.append({key: str(value) for key, value in facts.items() if value})
-    columns = data.get("result_columns") or ["result"]
-    for name, stored in data["results"].items():
-        row = dict(zip(columns, stored, strict=False)) if isinstance(stored, list) else {"result": stored}
-        if isinstance(stored, dict):  # schema 1
-            row = stored
+    for name, row in content.results.items():
         definition = definitions.get(name, {})
-        grid = row.get("params") or []
-        results = row.get("result")
-        results = results if isinstance(results, list) else [results]
-        samples = row.get("samples") or []
+        names = [str(one) for one in _listed(definition.get("param_names"))]
+        results = row.result if isinstance(row.result, list) else [row.result]
+        samples = asv_files.samples_of(row)
         unit = str(definition.get("unit") or directions.type_of(name)[1] or "unit")
-        version = row.get("version") or definition.get("version")
-        for place, values in enumerate(product(*grid)):
+        version = row.version or definition.get("version")
+        for place, values in enumerate(asv_files.grid_of(bytes(row.params))):
             result = results[place] if place < len(results) else None
             raw = samples[place] if place < len(samples) else None
-            numbers = [float(v) for v in raw if v is not None] if isinstance(raw, list) else []
-            numbers = numbers or ([float(result)] if isinstance(result, int | float) and math.isfinite(result) else [])
             side.samples.append(
                 Sampled(
-                    "", run, name, cell(definition.get("param_names") or [], values), tuple(numbers), unit,
+                    "", run, name, cell(names, values), tuple(_numbers(raw) or _numbers([result])), unit,
                     directions.of(definition, name), version=str(version) if version else None,
                     control=definition.get("control") is True, error="failed" if result is None else None,
                 )
             )  # fmt: skip
 
 
+def _asv_content(path: Path) -> asv_files.ResultFile:
+    try:
+        return asv_files.decode(path.read_bytes(), path.name)
+    except (OSError, asv_files.Unreadable) as error:
+        raise BadInput(f"{path}: {error}; expected an asv result file") from error
+
+
 def _asv_definitions(path: Path) -> Mapping[str, Any]:
     for folder in list(path.parents)[:3]:
         file = folder / "benchmarks.json"
         if file.exists():
-            return _json(file, "asv's benchmarks.json")
+            try:
+                return asv_files.definitions(file.read_bytes())
+            except (OSError, asv_files.Unreadable) as error:
+                raise BadInput(f"{file}: {error}; expected asv's benchmarks.json") from error
     return {}
 
 
@@ -404,11 +414,31 @@ def _json(path: Path, expected: str) -> dict[str, Any]:
     """The object in a file, with the NaN and Infinity that real files hold read as they are. BadInput otherwise."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read as {expected} ({error.strerror})") from error
+    except (ValueError, RecursionError) as error:  # no UTF-8, no JSON, an endless number, nested without end
         raise BadInput(f"{path}: cannot be read as {expected} ({error})") from error
     if not isinstance(data, dict):
         raise BadInput(f"{path}: is not a JSON object; expected {expected}")
     return data
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    """`value` if it is an object; an empty one for anything else that a file may hold in its place."""
+    return value if isinstance(value, dict) else {}
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _numbers(values: Any) -> list[float]:
+    """The finite numbers among `values`; none when it is not a list."""
+    return [
+        float(value)
+        for value in (values if isinstance(values, list | tuple) else ())
+        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+    ]
 
 
 _READERS: dict[str, Callable[[Sequence[Path], Sequence[Path]], tuple[Side, Side]]] = {

@@ -313,6 +313,103 @@ def test_an_asv_folder_of_several_commits_is_asked_about(tmp_path):
         compare("asv", tmp_path / "results", tmp_path / "results")
 
 
+# --- content of another shape
+
+
+def read_or_refused(file, read, *given):
+    """What reading gives; None when `file` was refused by its name."""
+    try:
+        return read(*given)
+    except BadInput as refused:
+        if str(file) in str(refused):
+            return None
+        raise
+
+
+JUNK = (None, True, -1, 10**400, "x", [], {}, [[1]], {"a": [None]}, float("nan"))
+
+
+def with_junk(content):
+    """Copies of `content` in which one value, of any depth, is something else."""
+    yield from JUNK
+    if isinstance(content, dict | list):
+        for key in content if isinstance(content, dict) else range(len(content)):
+            for other in with_junk(content[key]):
+                changed = dict(content) if isinstance(content, dict) else list(content)
+                changed[key] = other
+                yield changed
+
+
+@pytest.mark.parametrize("name", ["estimates.json", "sample.json", "benchmark.json", "change"])
+def test_any_value_of_a_criterion_file_may_be_something_else(tmp_path, name):
+    """A file that another version wrote is read, left out with a warning, or refused by name; no traceback."""
+    criterion(tmp_path, "good", 100.0)
+    criterion(tmp_path, "odd", 100.0, samples=[100.0, 101.0], change=(0.1, 0.05, 0.15))
+    odd = tmp_path / "odd" / "new" / name if name != "change" else tmp_path / "odd" / "change" / "estimates.json"
+    for content in with_junk(json.loads(odd.read_text())):
+        odd.write_text(json.dumps(content))
+        read = read_or_refused(odd, importers.read, "criterion", [tmp_path], [tmp_path])
+        if read is not None:
+            assert {s.benchmark: s.samples for s in read[1].samples}["good"] == (pytest.approx(1e-7),)
+
+
+def test_any_value_of_a_pytest_benchmark_file_may_be_something_else(tmp_path):
+    """Entries without a name or a number are left out or failed, and the others keep their values."""
+    path = tmp_path / "one.json"
+    entry = {"fullname": "t.py::odd", "stats": {"data": [1.0, 2.0], "median": 1.5}}
+    whole = {
+        "machine_info": {"cpu": {"brand_raw": "C"}, "node": "h"}, "commit_info": {"dirty": True}, "version": "4",
+        "benchmarks": [entry],
+    }  # fmt: skip
+    for content in with_junk(whole):
+        if isinstance(content, dict) and isinstance(content.get("benchmarks"), list):
+            content = {**content, "benchmarks": [*content["benchmarks"], {"name": "good", "stats": {"median": 3.0}}]}
+        path.write_text(json.dumps(content))
+        read = read_or_refused(path, importers.read, "pytest-benchmark", [path], [path])
+        if read is not None:
+            assert {s.benchmark: s.samples for s in read[0].samples}["good"] == (3.0,)
+
+
+def test_any_value_of_an_asv_file_may_be_something_else(tmp_path):
+    """Results of a shape that asv does not write are failed cells or left out, and the others keep their values."""
+    results = {"a.time_x": [[1.0, 2.0], [["'64'", "'128'"]], "v", 1, 1, [0.9, 1.9], [[1.0], [2.0]]]}
+    path = asv_file(tmp_path, "a" * 40, results)
+    defined = tmp_path / "results" / "benchmarks.json"
+    whole_columns = json.loads(path.read_text())["result_columns"]
+    for file in (path, defined):
+        whole = file.read_text()
+        for content in with_junk(json.loads(whole)):
+            if isinstance(content, dict) and isinstance(content.get("results"), dict):
+                content = {**content, "results": {**content["results"], "a.time_good": [[3.0], []]}}
+            file.write_text(json.dumps(content))
+            read = read_or_refused(file, importers.read, "asv", [path], [path])
+            if read is not None and file == path and content["result_columns"] == whole_columns:
+                assert {s.benchmark: s.samples for s in read[0].samples}["a.time_good"] == (3.0,)
+        file.write_text(whole)
+
+
+def test_an_asv_file_of_schema_1_keeps_its_versions(tmp_path):
+    """Schema 1 writes versions beside the results: two of them are a change of method, not a ratio."""
+    paths = []
+    for version, value in (("one", 1.0), ("two", 2.0)):
+        content = {
+            "commit_hash": version * 8, "params": {"machine": "box"}, "version": 1, "date": 1,
+            "results": {"a.time_x": value}, "benchmark_version": {"a.time_x": version},
+        }  # fmt: skip
+        paths.append(tmp_path / f"{version}.json")
+        paths[-1].write_text(json.dumps(content))
+
+    assert words(compare("asv", *paths)[0]) == {"a.time_x": "method changed"}
+
+
+def test_control_arms_are_named_by_a_pattern(tmp_path):
+    """A pattern that is none is bad input, which names the option."""
+    path = asv_file(tmp_path, "a" * 40, {"a.time_x": [[1.0], []]})
+
+    with pytest.raises(BadInput, match="--controls: '\\(\\[' is not a regular expression"):
+        importers.read("asv", [path], [path], controls="([")
+
+
 # --- kept rounds
 
 
@@ -361,3 +458,17 @@ def test_directions_follow_the_unit_where_nothing_is_declared():
     )
 
     assert frame["direction"].tolist() == [1, 0, -1]
+
+
+def test_any_value_of_a_kept_round_may_be_something_else(tmp_path):
+    """A plan or round that something else wrote is refused by name, or judged with what it holds; no traceback."""
+    folder = kept_folder(tmp_path / "one", [1.0])
+    for file in (folder / "plan.json", folder / "round-001.json"):
+        whole = file.read_text()
+        for content in with_junk(json.loads(whole)):
+            file.write_text(json.dumps(content))
+            read = read_or_refused(file, importers.kept, [folder])
+            if read is not None:
+                assert all(isinstance(value, float) for sample in read[0] for value in sample.samples)
+                assert isinstance(read[1][0]["base"], str)
+        file.write_text(whole)
