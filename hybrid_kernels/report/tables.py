@@ -263,6 +263,11 @@ def walk_words(rows: Sequence[Walk]) -> list[str]:
                 f"At {row.resident_fraction:.2f} resident, letting weights run ahead saves "
                 f"{format_seconds(same[0].seconds - row.seconds)} a step against reading in place."
             )
+    if any(row.copy_seconds is not None for row in rows):
+        lines.append(
+            "Predicted and floor of an overlapped step rest on a copy of its own cold weights, timed beside it: pages of "
+            "one host differ in what a copy of them reaches."
+        )
     return lines
 
 
