@@ -713,3 +713,23 @@ def test_sweep_takes_the_facts_last_read_before_it(asv_project):
     assert limits == ["link, PCIe 4 x8", "link, PCIe 4 x16", "link, PCIe 4 x16", "link, PCIe 4 x16"]  # newest first
     (machine,) = project.data("machines")["machines"]
     assert ["Memory", "126 GiB"] in machine["facts"]  # given in KiB
+
+
+def test_change_of_a_figure_is_told_once(asv_project):
+    """A step that the history shows and a record states is one event, also when the record is of a later commit."""
+    project = asv_project(12)
+    project.machine("box")
+    project.benchmark("reads.track_it", "GB/s", higher_is_better=True)
+    for at in range(12):
+        project.result("box", at, {"reads.track_it": (5.0 if at < 6 else 10.0) + at / 1000})
+    method = '{ benchmark = "reads.track_it", version = "1" }'
+    (project.root / "figures.toml").write_text(
+        'schema = 1\n[figures.cold]\ntitle = "Cold"\nunit = "GB/s"\ndirection = "higher"\n'
+        '[[figures.cold.records]]\nid = 1\ndate = 2026-03-03\nmachine = "box"\nvalue = 5\nkind = "measured"\n'
+        f"method = {method}\n"
+        '[[figures.cold.records]]\nid = 2\ndate = 2026-03-12\nmachine = "box"\nvalue = 10\nkind = "measured"\n'
+        f'method = {method}\ncorrects = 1\nchange = "improvement"\nreason = "new"\ncommit = "{project.commits[11]}"\n'
+    )
+    project.publish()
+    events = project.data("events")["events"]
+    assert [event["title"] for event in events if event["kind"] == "improvement"] == ["Cold"]

@@ -28,7 +28,7 @@ def timeline(history: judged.History, project: Project, graphs: Graphs) -> Conte
     """Every event, newest first: its line on the page, and its evidence in chunks."""
     titles = {name: figure.title for name, figure in history.ledger.figures.items()}
     found = [_of_event(event, titles, project, graphs) for event in history.events()]
-    told = {(figure, event.machine, event.commit) for event in history.events() for figure in event.figures}
+    told = {(figure, event.machine, event.kind) for event in history.events() for figure in event.figures}
     found += _of_records(history.ledger, project, told)
     found.sort(key=lambda pair: (pair[0]["date"], pair[0]["id"]), reverse=True)
     lines: list[dict[str, Any]] = []
@@ -144,13 +144,19 @@ def _levels(event: Event, names: tuple[str, str], divisor: float) -> list[dict[s
 def _of_records(
     ledger: Ledger, project: Project, told: set[tuple[str, str, str]]
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """What changed between two records of a figure, unless the history tells it: an outside source has no series."""
+    """What changed between two records of a figure, unless the history tells it: an outside source has no series.
+
+    A record names the commit it was taken from, which may come long after the change, so what the history has told of a
+    figure is known by its kind.
+    """
     for figure in ledger.figures.values():
         for record in figure.records:
-            if record.corrects is None or (figure.id, record.machine, record.commit or "") in told:
+            if record.corrects is None:
                 continue
             old = figure.record(record.corrects)
             kind = record.change or "correction"
+            if record.method.benchmark is not None and (figure.id, record.machine, kind) in told:
+                continue
             date = datetime.datetime.combine(record.date, datetime.time(), datetime.UTC)
             line = {
                 "id": _id(kind, record.machine, figure.id, str(record.id)),
