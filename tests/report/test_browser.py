@@ -124,6 +124,7 @@ def test_figure_shows_the_superseded_value_struck_and_its_reason_one_click_away(
     assert card.locator("s").first.evaluate("node => getComputedStyle(node).textDecorationLine") == "line-through"
     assert "5.6" in card.locator(".value").inner_text()
     card.locator("summary").click()
+    card.locator(".records").wait_for()
     text = card.inner_text()
     assert "x0.491" in text
     assert "A copy has no kernel" in text
@@ -210,7 +211,7 @@ def test_markup_in_data_is_shown_as_text(visit):
     visit.open("corrections.html#kind=improvement&machine=tower")
     event = visit.page.locator("details.event:not(.group)").first
     event.locator("summary").click()
-    visit.page.wait_for_selector("details[open] .evidence")
+    event.locator(".evidence").wait_for()
     assert "<script>alert(1)</script>" in event.inner_text()
 
 
