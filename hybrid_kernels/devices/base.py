@@ -105,6 +105,21 @@ class Placed(Closing):
     copies: int
 
 
+SCHEDULES = ("serial", "overlapped")
+"""How a walk reads what is not resident: where it lies, one pass after the other, or copied ahead on its own stream."""
+
+
+def walk_width(steps: Sequence[Placed], schedule: str, ring: int) -> int:
+    """Elements that a walk's activations need: the largest n or k of `steps`. BadInput names what a walk cannot be."""
+    if schedule not in SCHEDULES:
+        raise BadInput(f"schedule: {schedule!r} is not one of {', '.join(SCHEDULES)}")
+    if not steps:
+        raise BadInput("steps: none given; a walk needs at least one placed matrix")
+    if ring < 2:
+        raise BadInput(f"ring: {ring} buffers cannot overlap; use 2 or more")
+    return max(max(step.n, step.k) for step in steps)
+
+
 class Device(Closing):
     """A place that multiplies. `name` is `cpu` or `cuda`."""
 

@@ -9,12 +9,10 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from hybrid_kernels.devices.base import Arm
+from hybrid_kernels.devices.base import Arm, walk_width
 from hybrid_kernels.devices.cpu import CpuPlaced, whole_pages
 from hybrid_kernels.errors import BadInput
 from hybrid_kernels.kernels import cpu as kernels
-
-SCHEDULES = ("serial", "overlapped")
 
 
 class CpuWalkArm(Arm):
@@ -38,13 +36,7 @@ class CpuWalkArm(Arm):
         variant: str,
     ) -> None:
         super().__init__()
-        if schedule not in SCHEDULES:
-            raise BadInput(f"schedule: {schedule!r} is not one of {', '.join(SCHEDULES)}")
-        if not steps:
-            raise BadInput("steps: none given; a walk needs at least one placed matrix")
-        if ring < 2:
-            raise BadInput(f"ring: {ring} buffers cannot overlap; use 2 or more")
-        width = max(max(step.n, step.k) for step in steps)
+        width = walk_width(steps, schedule, ring)
         self.start = np.ascontiguousarray(x, np.float32)
         if self.start.shape != (width,):
             raise BadInput(f"x: shape {self.start.shape} must be [{width}], the largest n or k of the steps")

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hybrid_kernels.devices import cuda_driver
+from hybrid_kernels.devices.base import walk_width
 from hybrid_kernels.devices.cuda_arms import CudaArm
 from hybrid_kernels.devices.cuda_gemv import Product, half_activation
 from hybrid_kernels.devices.cuda_memory import DeviceBuffer, stride
@@ -20,8 +21,6 @@ from hybrid_kernels.errors import BadInput
 
 if TYPE_CHECKING:
     from hybrid_kernels.devices.cuda import CudaDevice, CudaPlaced
-
-SCHEDULES = ("serial", "overlapped")
 
 
 class WalkArm(CudaArm):
@@ -40,13 +39,7 @@ class WalkArm(CudaArm):
     ) -> None:
         import pycuda.driver as cuda
 
-        if schedule not in SCHEDULES:
-            raise BadInput(f"schedule: {schedule!r} is not one of {', '.join(SCHEDULES)}")
-        if not steps:
-            raise BadInput("steps: none given; a walk needs at least one placed matrix")
-        if ring < 2:
-            raise BadInput(f"ring: {ring} buffers cannot overlap; use 2 or more")
-        width = max(max(step.n, step.k) for step in steps)
+        width = walk_width(steps, schedule, ring)
         start = half_activation(x, width)
         super().__init__(device, "walk", form, copies=1)
         self.pass_bytes = sum(step.packed_bytes for step in steps)

@@ -292,10 +292,11 @@ def _cold_strategy(tensors: Sequence[Tensor], costs: Costs, schedule: str) -> Ca
     """How a cold tensor is read best: the fastest measured strategy of its shape; run ahead when overlapped."""
     if schedule == "overlapped":
         return lambda tensor: "in_place"
-    best = {
-        (t.n, t.k): min(costs.cold_strategies, key=lambda s, t=t: costs.seconds(s, t)[0])  # type: ignore[misc]
-        for t in {(t.n, t.k): t for t in tensors}.values()
-    }
+    best: dict[tuple[int, int], str] = {}
+    for tensor in tensors:
+        if (tensor.n, tensor.k) not in best:
+            times = {name: costs.seconds(name, tensor)[0] for name in costs.cold_strategies}
+            best[tensor.n, tensor.k] = min(times, key=times.__getitem__)
     return lambda tensor: best[tensor.n, tensor.k]
 
 
