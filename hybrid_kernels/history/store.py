@@ -158,6 +158,15 @@ class StoredHistory:
             there = sorted({table.benchmarks[code] for code in np.unique(table.codes[0])})
             raise BadInput(f"benchmark: {regex!r} matches nothing; {_near(regex, there, 'benchmarks')}")
 
+    def narrowed(self, benchmark: str | None = None, machine: str | Sequence[str] | None = None) -> StoredHistory:
+        """What filters as those of `load` let through, out of what was loaded already: nothing is read again.
+
+        BadInput when a filter matches nothing.
+        """
+        with _no_collection():
+            machines = [machine] if isinstance(machine, str) else list(machine or ())
+            return StoredHistory(self._roots, samples=self._samples, benchmark=benchmark, machines=machines)
+
     @cached_property
     def frame(self) -> pd.DataFrame:
         """One row for each parameter cell of each benchmark in each file; in commit order within every series.

@@ -22,6 +22,7 @@ import copy
 import datetime
 import math
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -207,10 +208,28 @@ class History:
         """
         if benchmark is None and machine is None:
             return self._events
-        wanted = store.load(self.results, benchmark=benchmark, machine=machine).frame
+        wanted = self.stored.narrowed(benchmark, machine)
         keys = ["machine", "benchmark", "cell"]
-        there = set(wanted[keys].astype(str).drop_duplicates().itertuples(index=False, name=None))
-        return tuple(event for event in self._events if (event.machine, event.benchmark, event.cell) in there)
+        there = set(wanted.frame[keys].drop_duplicates().astype(str).itertuples(index=False, name=None))
+        judged = self._events if "_events" in self.__dict__ else self._around(wanted)._events
+        return tuple(event for event in judged if (event.machine, event.benchmark, event.cell) in there)
+
+    def _around(self, wanted: store.StoredHistory) -> History:
+        """The history of `wanted` with all that its judgement looks up: control arms, facts, what figures rest on.
+
+        A history of millions of values is so judged in the time that the wanted ones take.
+        """
+        if "series" in self.__dict__:
+            return self
+        methods = [m for figure in self.ledger.figures.values() for m in (*(r.method for r in figure.records),
+                   *(self.ledger.methods[name] for name in figure.methods))]  # fmt: skip
+        names = {str(name) for name in wanted.frame["benchmark"].cat.categories} | self.controls
+        names |= {name for name in self.stored.benchmarks if series.named(name, self.ledger.facts)}
+        names |= {method.benchmark for method in methods if method.benchmark is not None}
+        pattern = rf"^(?:{'|'.join(map(re.escape, sorted(names)))})$"
+        around = copy.copy(self)
+        around.stored = self.stored.narrowed(pattern, sorted(wanted.machines))
+        return around
 
     def statements(self, figure: str, machine: str) -> tuple[Event, ...]:
         """What `figure` was on `machine`, first statement and every change of it. BadInput for an unknown figure."""
