@@ -277,6 +277,32 @@ class Night:
     interrupted: bool = False
 
 
+@dataclass(frozen=True)
+class FleetMember:
+    """A machine of a fleet as it is now."""
+
+    machine: str
+    worker: str  # address; empty: away
+    state: str  # runs, done, away, missing
+    at: tuple[str, str] | None  # commit and suite that it is at
+    finished: int  # suites
+    of: int
+
+
+@dataclass(frozen=True)
+class FleetRun:
+    """What one run of a fleet did."""
+
+    run: str
+    members: tuple[FleetMember, ...]
+    failed: tuple[tuple[str, str, str, str], ...]  # machine, commit, suite, what went wrong
+    missing: tuple[tuple[str, str, str], ...]  # machine, commit, suite: the machine was away
+    refused: tuple[tuple[str, str], ...]  # worker, reason
+    gathered: int  # result files that are new or have changed
+    interrupted: bool = False
+    nothing: bool = False  # no suite has a benchmark of that name
+
+
 def plain(value: Any) -> Any:
     """`value` as plain JSON data: records become objects, numpy scalars numbers, NaN and infinities null."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

@@ -9,11 +9,11 @@ import sys
 
 import typer
 
-from hybrid_kernels.cli import compare, events, figures, history, nightly, probe, publish, walk
+from hybrid_kernels.cli import compare, events, figures, fleet, history, nightly, probe, publish, walk
 from hybrid_kernels.cli.app import app
 from hybrid_kernels.errors import HybridKernelsError
 
-__all__ = ["app", "compare", "events", "figures", "history", "main", "nightly", "probe", "publish", "walk"]
+__all__ = ["app", "compare", "events", "figures", "fleet", "history", "main", "nightly", "probe", "publish", "walk"]
 
 
 def main() -> None:

@@ -373,12 +373,22 @@ def _whole(path: Path) -> Any:
 
 
 def _suite(
-    project: Project, config: Path, commit: str, suite: str, limit: float, attributes: Sequence[str]
+    project: Project,
+    config: Path,
+    commit: str,
+    suite: str,
+    limit: float,
+    attributes: Sequence[str],
+    benchmark: str | None = None,
 ) -> tuple[str, int]:
-    """Run one suite of one commit into the side folder and move what is whole. Returns (outcome, files moved)."""
+    """Run one suite of one commit into the side folder and move what is whole. Returns (outcome, files moved).
+
+    `benchmark`: a regular expression, for a part of the suite.
+    """
+    chosen = rf"^{re.escape(suite)}\." if benchmark is None else rf"^(?={re.escape(suite)}\.)(?=.*?(?:{benchmark}))"
     command = [
         sys.executable, "-m", "asv", "run", "--config", str(config), "--machine", project.machine, "--record-samples",
-        "--bench", rf"^{re.escape(suite)}\.", *(word for pair in attributes for word in ("--attribute", pair)),
+        "--bench", chosen, *(word for pair in attributes for word in ("--attribute", pair)),
         f"{commit}^!",
     ]  # fmt: skip
     log = project.side / f"{commit[:8]}-{suite}.log"
