@@ -157,7 +157,14 @@ def _introduce(project: night.Project) -> None:
     if not (home / ".asv-machine.json").exists():
         home.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "asv", "machine", "--yes", "--machine", project.machine]
-        subprocess.run(command, capture_output=True, check=True, cwd=home)
+        path = os.pathsep.join(filter(None, (str(project.folder), os.environ.get("PYTHONPATH"))))
+        done = subprocess.run(
+            [*command, "--config", str(project.config)], capture_output=True, text=True, check=False,
+            cwd=project.folder, env={**os.environ, "PYTHONPATH": path},
+        )  # fmt: skip
+        if done.returncode != 0:
+            last = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()[-1]
+            raise HybridKernelsError(f"asv machine, for {project.machine}: {last}")
 
 
 def _contents(project: night.Project, commit: str) -> dict[str, bytes]:
