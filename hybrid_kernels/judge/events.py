@@ -228,7 +228,7 @@ class History:
         names |= {method.benchmark for method in methods if method.benchmark is not None}
         pattern = rf"^(?:{'|'.join(map(re.escape, sorted(names)))})$"
         around = copy.copy(self)
-        around.stored = self.stored.narrowed(pattern, sorted(wanted.machines))
+        around.stored = self.stored.narrowed(pattern)  # of every machine: ranks are those among all commits
         return around
 
     def statements(self, figure: str, machine: str) -> tuple[Event, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -522,3 +523,13 @@ def test_random_levels_and_versions(
     assert [event.commit for event in events] == [commit for commit, _ in expected]
     for event, (_, what) in zip(events, expected, strict=True):
         assert what in told[event.kind]
+
+
+def test_events_of_one_benchmark_are_those_of_the_whole_history(kedro: Path) -> None:
+    """A filter only spares the work of judging what it leaves out: every event is told as in the whole history."""
+    whole = History(kedro)
+    everything = whole.events()
+    for benchmark in sorted({event.benchmark for event in everything})[:3]:
+        alone = History(kedro).events(f"{re.escape(benchmark)}$")
+        assert alone
+        assert rows(alone) == rows(event for event in everything if event.benchmark == benchmark)

@@ -22,8 +22,8 @@ def test_the_table_says_who_runs_what() -> None:
 def test_the_summary_names_all_that_is_amiss() -> None:
     """What failed, is missing or was refused is a line each, with machine, commit, suite and reason."""
     run = FleetRun(
-        "run", MEMBERS, (("one", COMMIT, "walks", "build failed"),), (("two", COMMIT, "reads"),), (("old at x", "older"),),
-        4, True,
+        "run", MEMBERS, (("one", COMMIT, "walks", "build failed"),), (("two", COMMIT, "reads"),),
+        (("old at x", "older"),), 4, True,
     )  # fmt: skip
     assert fleets.summary(run) == [
         "one: measures 01234567 reads (2 of 3 suites)",
