@@ -42,3 +42,9 @@ class CheckFailed(HybridKernelsError):
     """The answer is no: a check ran and failed."""
 
     exit_code = 1
+
+
+class Interrupted(HybridKernelsError):
+    """Ctrl-C ended a command before it had anything to keep."""
+
+    exit_code = 130

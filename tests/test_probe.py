@@ -105,6 +105,19 @@ def test_ctrl_c_keeps_the_finished_rows(tmp_path: Path) -> None:
     assert "1.00" in out or " 1 " in out
 
 
+def test_ctrl_c_before_anything_was_measured_is_said() -> None:
+    """A command that has nothing to keep yet still ends with one line and 130, and no traceback."""
+    command = (
+        "import sys; from hybrid_kernels import devices\n"
+        "def open_device(*_, **__): raise KeyboardInterrupt\n"
+        "devices.open_device = open_device\n"
+        "from hybrid_kernels.cli import main; sys.argv = ['hybrid-kernels', 'probe']; main()"
+    )
+    got = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert got.returncode == 130
+    assert got.stderr == "hybrid-kernels: interrupted\n"
+
+
 def test_doctor_says_what_can_be_used_and_why_not() -> None:
     """Both devices are listed; one that cannot be used has a reason and something to do."""
     got = run("doctor", "--json")

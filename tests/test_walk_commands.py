@@ -59,6 +59,11 @@ def test_a_plan_is_made_walked_and_drawn(sweep: Path, tmp_path: Path) -> None:
         (["walk", "--model", "qwen2.5-0.5b", "--plot", "w.bmp"], "--plot"),
         (["walk", "--model", "qwen2.5-0.5b", "--fractions", "2", "--sweep", "SWEEP"], "fraction"),
         (["walk", "--model", "qwen2.5-0.5b", "--resident-bytes", "1kB", "--sweep", "SWEEP"], "budget"),
+        (["walk", "--model", "qwen2.5-0.5b", "--resident-bytes", "100TB"], "budget: 93,100 GiB is more than device"),
+        (["walk", "--model", "qwen2.5-0.5b", "--reps", "0"], "reps"),
+        (["walk", "--model", "qwen2.5-0.5b", "--ring", "1"], "ring"),
+        (["walk", "--model", "qwen2.5-0.5b", "--fractions", "1", "--resident-bytes", "1GB"], "--fractions"),
+        (["walk", "--model", "qwen2.5-0.5b", "--sweep", "OTHER"], "is of device cuda"),
         (["plan", "--model", "qwen2.5-0.5b", "--budget", "1GB"], "--sweep or --machine"),
         (["plan", "--model", "qwen2.5-0.5b", "--budget", "-1GB", "--sweep", "SWEEP"], "--budget"),
         (["plan", "--model", "qwen2.5-0.5b", "--budget", "1GB", "--sweep", "/etc/hostname"], "/etc/hostname"),
@@ -68,9 +73,14 @@ def test_a_plan_is_made_walked_and_drawn(sweep: Path, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_bad_input_is_one_line_and_exit_2(arguments: list[str], says: str, sweep: Path) -> None:
-    """Unknown model, schedule, unit, file; a share above 1; a budget below one tensor."""
-    got = run(*[str(sweep) if word == "SWEEP" else word for word in arguments])
+def test_bad_input_is_one_line_and_exit_2(arguments: list[str], says: str, sweep: Path, tmp_path: Path) -> None:
+    """Unknown model, schedule, unit, file; a share above 1; a budget below one tensor or above the device; no samples;
+    two splits at once; the sweep of another device."""
+    other = tmp_path / "other.json"
+    other.write_text(sweep.read_text().replace('"device": "cpu"', '"device": "cuda"'))
+    files = {"SWEEP": str(sweep), "OTHER": str(other)}
+    device = ["--device", "cpu"] if arguments[0] == "walk" else []
+    got = run(*[files.get(word, word) for word in arguments], *device)
     assert got.returncode == 2, got.stderr
     errors = [line for line in got.stderr.splitlines() if not line.startswith("walk: ")]
     assert len(errors) == 1
@@ -83,3 +93,10 @@ def test_a_plan_for_another_model_is_refused(sweep: Path, tmp_path: Path) -> Non
     got = run("walk", "--device", "cpu", "--model", "qwen2.5-1.5b", "--plan", tmp_path / "p.json", "--sweep", sweep)
     assert got.returncode == 2
     assert "is a plan for qwen2.5-0.5b" in got.stderr
+
+    document = json.loads((tmp_path / "p.json").read_text())
+    document["rows"] = document["rows"][::-1]  # as many tensors, in another order
+    (tmp_path / "p.json").write_text(json.dumps(document))
+    got = run("walk", "--device", "cpu", "--plan", tmp_path / "p.json", "--sweep", sweep)
+    assert got.returncode == 2
+    assert "are not those of qwen2.5-0.5b" in got.stderr

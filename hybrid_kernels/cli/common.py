@@ -34,12 +34,12 @@ def check_outputs(json: Path | None, plot: Path | None) -> None:
             raise BadInput(f"--plot: {plot.name} must end in {', '.join(charts.ENDINGS)}")
 
 
-def numbers(text: str, option: str) -> list[float]:
+def numbers(text: str, option: str, example: str = "12.5,64") -> list[float]:
     """The comma-separated numbers of an option. BadInput naming it when they are none."""
     try:
         return [float(part) for part in text.split(",")]
     except ValueError:
-        raise BadInput(f"{option}: {text!r} is not a list of numbers; write for example 12.5,64") from None
+        raise BadInput(f"{option}: {text!r} is not a list of numbers; write for example {example}") from None
 
 
 def choices(text: str, known: Sequence[str], option: str) -> list[str]:

@@ -62,7 +62,7 @@ def probe(
         out.print(line, markup=False)
     out.print()
     out.print(tables.sweep_table(frame))
-    out.print("GB/s of packed bytes: median [95 % interval of the median], n samples each.\n", markup=False)
+    out.print(f"GB/s of packed bytes: {tables.interval_caption(reps)}; n samples each.\n", markup=False)
     for line in tables.sweep_words(frame, facts):
         out.print(f"- {line}", markup=False)
     more: dict[str, Any] = {"complete": not interrupted}

@@ -22,7 +22,7 @@ def walk(
     schedule: Annotated[str, typer.Option(help="serial, overlapped or both.")] = "both",
     sweep: Annotated[Path | None, typer.Option(help="Predict from this sweep instead of measuring one.")] = None,
     reps: Annotated[int, typer.Option(help="Walks timed for each row.")] = 11,
-    ring: Annotated[int, typer.Option(help="Buffers that weights run ahead into.")] = 3,
+    ring: Annotated[int | None, typer.Option(help="Buffers that weights run ahead into: 3, or the plan's.")] = None,
     capacity: Annotated[bool, typer.Option("--capacity", help="Find how many bytes in place stay right.")] = False,
     threads: Annotated[int | None, typer.Option(help="Threads of the CPU device.")] = None,
     scratch: Annotated[Path | None, typer.Option(help="Folder on a disk for the CPU device's next tier.")] = None,
@@ -51,27 +51,36 @@ def walk(
     known = models.find(given.model if given and not model else model)
     if given is not None and given.model != known.name:
         raise BadInput(f"--plan: {plan} is a plan for {given.model}, not for {known.name}; make one with plan --model")
+    if sum(bool(one) for one in (given, resident_bytes, fractions)) > 1:
+        raise BadInput("--plan, --resident-bytes, --fractions: each is a split of its own; give one of them")
     budget = parse_bytes(resident_bytes, "--resident-bytes") if resident_bytes else None
-    shares = numbers(fractions, "--fractions") if fractions else []
+    tensors = walking.tensors_of(known)
+    if given is not None and [choice.tensor for choice in given.choices] != tensors:
+        raise BadInput(f"--plan: the tensors in {plan} are not those of {known.name}; make one with plan --model")
+    ring = ring if ring is not None else given.ring if given is not None else 3
+    shares = numbers(fractions, "--fractions", "1,0.5,0") if fractions else []
+    splits = [planning.at_fraction(tensors, share) for share in shares]
+    if given is not None:
+        splits, schedules = [[choice.strategy for choice in given.choices]], (given.schedule,)
+    elif not splits and budget is None:
+        splits = [["resident"] * len(tensors)]
     out = tables.console()
     rows: list[Walk] = []
     right: tuple[int, bool] | None = None
     interrupted = False
     with open_device(device, scratch=scratch, threads=threads) as opened, ProgressLine("walk") as progress:
-        tensors = walking.tensors_of(known)
+        walking.check(opened, tensors, splits, reps=reps, ring=ring, budget_bytes=budget)
         if sweep is not None:
             costs = planning.Costs.of(planning.read_sweep(sweep))
+            if costs.device != opened.name:
+                raise BadInput(f"--sweep: {sweep} is of device {costs.device}; this walk is on device {opened.name}")
         else:
             shapes = sorted({(tensor.n, tensor.k) for tensor in tensors})
             costs = planning.Costs.of(sweeping.sweep_shapes(opened, shapes, reps=reps, progress=progress))
         wanted: list[tuple[str, list[str]]] = []
         for name in schedules:
-            if given is not None:
-                wanted += (
-                    [(given.schedule, [choice.strategy for choice in given.choices])] if name == schedules[0] else []
-                )
-            elif shares:
-                wanted += [(name, planning.at_fraction(tensors, share)) for share in shares]
+            if splits:
+                wanted += [(name, strategies) for strategies in splits]
             else:
                 chosen = planning.choose(
                     known.name, tensors, costs, budget_bytes=budget, schedule=name, ring=ring, marginal=False

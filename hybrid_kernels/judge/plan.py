@@ -55,18 +55,12 @@ class Costs:
         """From the rows of a sweep (`measure.sweep` or a `--json` file). BadInput when it lacks what a plan needs."""
         if frame.empty or not {"strategy", "form", "seconds", "packed_bytes"} <= set(frame.columns):
             raise BadInput("sweep: no rows of a sweep in it; make one with hybrid-kernels probe --json FILE")
-        forms = set(frame["form"])
-        form = form or ("graph" if "graph" in forms else "eager")
-        points: dict[str, list[tuple[int, int, int, float, float, float]]] = {}
-        for row in frame.to_dict("records"):
-            seconds = row["seconds"]
-            wanted = row["form"] == form or row["strategy"] not in ("resident", "in_place", "staged")
-            if not wanted or seconds is None or not math.isfinite(seconds):
-                continue
-            spot = (int(row["n"]), int(row["k"]), int(row["packed_bytes"]))
-            points.setdefault(str(row["strategy"]), []).append(
-                (*spot, float(seconds), float(row["seconds_low"]), float(row["seconds_high"]))
-            )
+        try:
+            form = form or ("graph" if "graph" in set(frame["form"]) else "eager")
+            points = _points(frame.to_dict("records"), form)
+        except (KeyError, TypeError, ValueError) as error:
+            what = f"a row is not a reading ({error})"
+            raise BadInput(f"sweep: {what}; make one with hybrid-kernels probe --json FILE") from error
         for needed in ("resident", "in_place"):
             if needed not in points:
                 raise BadInput(f"sweep: it has no {needed} rows of form {form}; measure it again with this version")
@@ -96,15 +90,32 @@ class Costs:
         return tuple(name for name in ("in_place", "staged") if name in self.points)
 
 
+def _points(rows: Sequence[Mapping[Any, Any]], form: str) -> dict[str, list[tuple[int, int, int, float, float, float]]]:
+    """Readings of `form` (and of the arms that have no forms) by strategy; a reading without a number is left out."""
+    points: dict[str, list[tuple[int, int, int, float, float, float]]] = {}
+    for row in rows:
+        seconds = row["seconds"]
+        wanted = row["form"] == form or row["strategy"] not in ("resident", "in_place", "staged")
+        if not wanted or seconds is None or not math.isfinite(seconds):
+            continue
+        sizes = (int(row["n"]), int(row["k"]), int(row["packed_bytes"]))
+        times = (float(seconds), float(row["seconds_low"]), float(row["seconds_high"]))
+        if min(*sizes, *times) <= 0 or not math.isfinite(sum(times)):
+            raise ValueError(f"sizes and times must be positive, found {sizes} and {times}")
+        points.setdefault(str(row["strategy"]), []).append((*sizes, *times))
+    return points
+
+
 def _at(sizes: np.ndarray[Any, Any], times: np.ndarray[Any, Any], size: float) -> float:
     """Piecewise linear in bytes; outside, the line of the two nearest sizes, never below the rate of the edge."""
-    if len(sizes) == 1:
-        return float(times[0] * size / sizes[0])
     if sizes[0] <= size <= sizes[-1]:
         return float(np.interp(size, sizes, times))
-    a, b = (0, 1) if size < sizes[0] else (-2, -1)
-    slope = max((times[b] - times[a]) / (sizes[b] - sizes[a]), 0.0)
     edge = 0 if size < sizes[0] else -1
+    others = np.flatnonzero(sizes != sizes[edge])  # shapes of the same bytes have no slope between them
+    if len(others) == 0:
+        return float(times[edge] * size / sizes[edge])
+    near = others[0 if edge == 0 else -1]
+    slope = max((times[near] - times[edge]) / (sizes[near] - sizes[edge]), 0.0)
     return float(max(times[edge] + slope * (size - sizes[edge]), times[edge] * min(size / sizes[edge], 1.0)))
 
 
@@ -497,7 +508,10 @@ def from_document(data: Any, name: str = "plan") -> Plan:
             )
             for row in data["rows"]
         )
-        return Plan(choices=choices, **data["plan"])
+        plan = Plan(choices=choices, **data["plan"])
+        if not (isinstance(plan.model, str) and isinstance(plan.ring, int) and plan.schedule in SCHEDULES):
+            raise ValueError(f"model {plan.model!r}, schedule {plan.schedule!r} and ring {plan.ring!r} name no walk")
+        return plan
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, BadInput):
             raise

@@ -74,6 +74,7 @@ def sweep_shapes(
     on_rows: Callable[[list[Reading]], None] | None = None,
 ) -> pd.DataFrame:
     """`sweep` over given matrices (n, k), such as the projections of one model: what its plan is made from."""
+    check_reps(reps)
     forms = tuple(forms or device.forms)
     steps = _Steps(progress, total=(len(shapes) * _arms_a_size(device, forms) + 1) * reps)
     rows: list[Reading] = []
@@ -97,8 +98,7 @@ def check(device: Device, sizes_mib: Iterable[float], *, k: int, block: int, rep
         raise BadInput(f"block: {block} is not one of {', '.join(map(str, BLOCKS))}")
     if not 1 <= k <= 2**20:
         raise BadInput(f"k: {k} is out of range; use 1 to {2**20}")
-    if not 3 <= reps <= 10_000:
-        raise BadInput(f"reps: {reps} is out of range; use 3 to 10000")
+    check_reps(reps)
     row_bytes = -(-k // block) * block // 2
     sizes = []
     for mib in sizes_mib:
@@ -118,6 +118,12 @@ def check(device: Device, sizes_mib: Iterable[float], *, k: int, block: int, rep
                     f"{format_bytes(free)} are free; choose smaller sizes"
                 )
     return sizes
+
+
+def check_reps(reps: int) -> None:
+    """BadInput when so many samples of an arm are not to be taken."""
+    if not 3 <= reps <= 10_000:
+        raise BadInput(f"reps: {reps} is out of range; use 3 to 10000")
 
 
 def frame(device: str, rows: Sequence[Reading]) -> pd.DataFrame:

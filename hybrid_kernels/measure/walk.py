@@ -19,6 +19,7 @@ from hybrid_kernels.errors import BadInput, ConditionNotMet
 from hybrid_kernels.layout.models import Model, Projection
 from hybrid_kernels.layout.weights import Int4Weights
 from hybrid_kernels.measure import sampling
+from hybrid_kernels.measure.sweep import check_reps
 from hybrid_kernels.records import Tensor, Walk
 from hybrid_kernels.units import GB, format_bytes
 
@@ -55,6 +56,49 @@ def start_of(tensors: Sequence[Tensor], seed: int = 0) -> npt.NDArray[np.float32
     return values.astype(np.float16).astype(np.float32)
 
 
+def check(
+    device: Device,
+    tensors: Sequence[Tensor],
+    splits: Sequence[Sequence[str]] = (),
+    *,
+    reps: int = REPS,
+    ring: int = 3,
+    budget_bytes: int | None = None,
+) -> None:
+    """BadInput when a walk of `tensors` cannot be had, before any work: arguments out of range, a budget larger than
+    the device has free, or a split (a strategy for each tensor) whose bytes do not fit, naming both numbers."""
+    check_reps(reps)
+    if ring < 2:
+        raise BadInput(f"ring: {ring} buffers cannot overlap; use 2 or more")
+    free = device.free_bytes("resident")
+    if budget_bytes is not None and budget_bytes > free:
+        raise BadInput(
+            f"budget: {format_bytes(budget_bytes)} is more than device {device.name} has free, {format_bytes(free)}; "
+            "give less"
+        )
+    for strategies in splits:
+        if len(strategies) != len(tensors):
+            raise BadInput(f"plan: {len(strategies)} tensors, the model has {len(tensors)}; make a plan for it")
+        _check_room(device, [(t.packed_bytes, strategy) for t, strategy in zip(tensors, strategies, strict=True)])
+
+
+def _check_room(device: Device, wanted: Sequence[tuple[int, str]]) -> None:
+    """BadInput when (packed bytes, strategy) of `wanted` do not fit together in the memory of their tiers."""
+    for strategy in dict.fromkeys(strategy for _, strategy in wanted):
+        if strategy not in device.strategies:
+            raise BadInput(
+                f"strategy: {strategy!r} is not one of {', '.join(device.strategies)} (device {device.name})"
+            )
+    for tier, own in (("resident", True), ("in_place", False)):
+        needed = sum(nbytes for nbytes, strategy in wanted if (strategy == "resident") is own)
+        free = device.free_bytes(tier) if needed else 0
+        if needed > free:
+            raise BadInput(
+                f"model: {format_bytes(needed)} of its weights are needed {tier.replace('_', ' ')}, "
+                f"{format_bytes(free)} are free; choose a smaller model or another resident fraction"
+            )
+
+
 class Tensors(Closing):
     """A model's weights on a device, each placed in a tier when it is first asked for, and kept until closed."""
 
@@ -70,6 +114,7 @@ class Tensors(Closing):
             raise BadInput(f"plan: {len(strategies)} tensors, the model has {len(self.tensors)}; make a plan for it")
         wanted = list(enumerate(strategies))
         missing = [key for key in wanted if key not in self._placed]
+        _check_room(self.device, [(self.tensors[index].packed_bytes, strategy) for index, strategy in missing])
         for done, (key, weights) in enumerate(self._made(missing), start=1):
             self._placed[key] = self.device.place(weights, key[1])
             if progress is not None:
@@ -139,6 +184,7 @@ def walk(
     `strategies`: one for each tensor of `pool`, in walk order. BadInput when they do not fit the device; DeviceFailure
     when it refuses memory. A walk whose output differs is timed and marked, never dropped silently.
     """
+    check_reps(reps)
     device = pool.device
     form = form or ("graph" if "graph" in device.forms else "eager")
     steps = pool.place(strategies, progress)

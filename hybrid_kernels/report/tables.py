@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 HONEST_MIB = 60  # rows of about 64 MiB and more, whatever the rounding to whole rows: beyond most caches and latencies
 DRIFT_NOTED = 0.1  # share by which the first point may move before the reader is told to measure again
+ENOUGH_SAMPLES = 6  # below, no pair of order statistics covers the median in 95 % of cases (2 x 2^-6 < 5 % <= 2 x 2^-5)
 WIDE = 200  # columns for output that is not a terminal: a table must not be folded by a width nobody chose
 
 
@@ -114,6 +115,13 @@ def sweep_table(frame: pd.DataFrame) -> Table:
     return rows_table(columns, rows, left=("form", "outputs", "notes"))
 
 
+def interval_caption(samples: int) -> str:
+    """What the brackets beside a median of `samples` hold: its interval, or the range where they are too few."""
+    if samples < ENOUGH_SAMPLES:
+        return f"median [range, since a 95 % interval takes {ENOUGH_SAMPLES} samples]"
+    return "median [95 % interval of the median]"
+
+
 def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = [{str(name): v for name, v in row.items()} for row in frame.to_dict("records")]
     for row in rows:  # in a column of text, pandas keeps what is missing as NaN
@@ -147,11 +155,13 @@ def sweep_words(frame: pd.DataFrame, facts: Facts) -> list[str]:
     big = max(reads, key=lambda row: row["packed_bytes"])
     beside = copies[big["n"]]
     honest = [row for row in reads if row["packed_mib"] >= HONEST_MIB]
-    worst = min(honest or reads, key=lambda row: row["gbs"])
+    sized = honest or reads
+    worst = min([row for row in sized if not row["warnings"]] or sized, key=lambda row: row["gbs"])
     lines.append(
-        f"Size a cold path with {significant(worst['gbs_low'], 2)} GB/s: the lower end of the interval of the slowest "
+        f"Size a cold path with {significant(worst['gbs_low'])} GB/s: the lower end of the interval of the slowest "
         f"in-place read of {'64 MiB and more' if honest else 'these sizes'} "
         f"({significant(worst['gbs'])} GB/s at {worst['packed_mib']:.4g} MiB)."
+        + (" That read is marked: measure again before anything is sized with it." if worst["warnings"] else "")
     )
     share = significant(big["gbs"] / beside["gbs"])
     lines.append(
@@ -161,13 +171,15 @@ def sweep_words(frame: pd.DataFrame, facts: Facts) -> list[str]:
     if big["gbs"] > beside["gbs"] and facts.device == "cpu":
         lines.append(
             f"Here the read beats the copy because {facts.threads} threads fault pages in where the copy has one."
+            if (facts.threads or 1) > 1
+            else "Here the read beats the copy, which bounds nothing then: repeat it on a quiet machine."
         )
     warm = frame[(frame["strategy"] == "resident") & ~frame["cold"]]
     if not warm.empty:
         sizes = ", ".join(f"{mib:.4g}" for mib in sorted(set(warm["packed_mib"])))
         lines.append(
-            f"Cache-resident rows: {sizes} MiB. Too few distinct buffers fit in memory to keep them out of the "
-            "last-level cache; do not divide by them."
+            f"Cache-resident rows: {sizes} MiB. They were read from {int(warm['copies'].max())} buffers in turn, too "
+            "few to keep them out of the last-level cache; do not divide by them."
         )
     elif facts.cache_bytes is not None:
         small = sorted({mib for mib in frame["packed_mib"] if mib * 2**20 <= facts.cache_bytes})
@@ -244,7 +256,10 @@ def walk_words(rows: Sequence[Walk]) -> list[str]:
     """What a reader should take from the walks: what to do first, and by how much each step is worth it."""
     if not rows:
         return ["Not one walk was finished."]
-    lines = ["Step time is GEMV time alone, so tok/s is a ceiling: attention, norms and sampling come on top."]
+    lines = [
+        f"Step: {interval_caption(min(row.samples for row in rows))}, n walks each.",
+        "Step time is GEMV time alone, so tok/s is a ceiling: attention, norms and sampling come on top.",
+    ]
     serial = sorted((row for row in rows if row.schedule == "serial"), key=lambda row: row.resident_fraction)
     for less, more in itertools.pairwise(serial):
         gained = more.resident_bytes - less.resident_bytes

@@ -169,6 +169,49 @@ def test_files_that_are_no_plan_are_named(tmp_path: Path, text: str, says: str) 
         plan.read(tmp_path / "absent.json")
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [{"ring": "three"}, {"ring": None}, {"schedule": "parallel"}, {"model": None}, {"model": ["m"]}, {"no_field": 1}],
+)
+def test_a_plan_that_names_no_walk_is_refused(changed: dict[str, object]) -> None:
+    """A model, schedule or ring of the wrong kind is found on reading, not in the middle of a walk."""
+    made = plan.to_document(plan.choose("qwen2.5-14b", QWEN, COSTS, budget_bytes=int(5e9), marginal=False))
+    with pytest.raises(BadInput, match="not a plan"):
+        plan.from_document({**made, "plan": {**made["plan"], **changed}})
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"n": None}, {"k": "x"}, {"seconds": "1"}, {"seconds": -1.0}, {"seconds_low": None}, {"packed_bytes": 0},
+        {"form": ["eager"]}, {"seconds_high": 1e400},
+    ],
+)  # fmt: skip
+def test_a_sweep_with_a_row_that_is_no_reading_is_refused(changed: dict[str, object]) -> None:
+    """Sizes and times that are no positive numbers: one line, and no prediction is made of them."""
+    rows = sweep().to_dict("records")
+    with pytest.raises(BadInput, match="sweep: a row is not a reading"):
+        plan.Costs.of(pd.DataFrame([{**rows[0], **changed}, *rows[1:]]))
+
+
+def test_a_reading_without_a_number_is_left_out() -> None:
+    """Null seconds, as a refused registration leaves them, take no part and refuse nothing."""
+    rows = sweep().to_dict("records")
+    lost = dict.fromkeys(("seconds", "seconds_low", "seconds_high"))
+    costs = plan.Costs.of(pd.DataFrame([{**rows[2], **lost}, *rows]))
+    assert costs.points == COSTS.points
+
+
+def test_beyond_the_sizes_measured_shapes_of_equal_bytes_are_one_size() -> None:
+    """Two shapes of 256 MiB have no slope between them: the line through the next smaller size goes on."""
+    wide = sweep().query("packed_bytes == packed_bytes.max()").assign(n=2560, k=209_664)
+    both = plan.Costs.of(pd.concat([sweep(), wide], ignore_index=True))
+    bytes_512 = 2 * 209_664 * 1280
+    seconds, low, high = both.seconds("resident", tensor(bytes_512))
+    assert seconds == pytest.approx(bytes_512 / RATES["resident"] + LATENCY["resident"])
+    assert low < seconds < high
+
+
 def test_a_budget_that_holds_no_ring_says_what_would_do() -> None:
     """1.3 GB holds scales and zero points, but not the ring and what is too large for it; the least is named."""
     with pytest.raises(BadInput, match=r"holds no overlapped plan.*GiB would"):

@@ -102,6 +102,29 @@ def test_what_does_not_fit_is_named(pool) -> None:
         pool.device.walk_arm([], pool.start)
 
 
+def test_a_walk_that_cannot_be_had_is_refused_before_any_work(pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Budget above what is free, a split that does not fit a tier or a device, samples and rings out of range."""
+    tensors, device = pool.tensors, pool.device
+    packed = sum(t.packed_bytes for t in tensors)
+    free = {"resident": packed - 1, "in_place": packed // 2}
+    monkeypatch.setattr(device, "free_bytes", free.__getitem__)
+    for splits, more, says in (
+        ([], {"budget_bytes": packed}, "budget: .* more than device cpu has free"),
+        ([["resident"] * len(tensors)], {}, "needed resident"),
+        ([["in_place"] * len(tensors)], {}, "needed in place"),
+        ([["staged"] * len(tensors)], {}, "strategy: 'staged'"),
+        ([["resident"] * 2], {}, "plan: 2 tensors"),
+        ([], {"reps": 2}, "reps"),
+        ([], {"ring": 1}, "ring"),
+    ):
+        with pytest.raises(BadInput, match=says):
+            walk.check(device, tensors, splits, **more)
+    walk.check(device, tensors, [at_fraction(tensors, 0.75)], budget_bytes=packed - 1)
+    with pytest.raises(BadInput, match="needed resident"):
+        pool.place(["resident"] * len(tensors))
+    assert not pool._placed
+
+
 def test_a_failed_read_ahead_ends_the_walk(pool, monkeypatch: pytest.MonkeyPatch) -> None:
     """An error in the thread that reads ahead comes out of the walk and does not hang it."""
     from hybrid_kernels.devices.evicted import EvictedMapping

@@ -138,7 +138,7 @@ def test_the_words_give_the_number_to_size_with() -> None:
 
     words = "\n".join(tables.sweep_words(sweep(*rows), CPU))
 
-    assert "Size a cold path with 5.0 GB/s" in words
+    assert "Size a cold path with 5.00 GB/s" in words
     assert "slowest in-place read of 64 MiB and more (5.50 GB/s at 256 MiB)" in words
     assert "The sequential copy (11.0 GB/s) runs no kernel: it is only an upper bound" in words
     assert "at 256 MiB is 0.500 of it" in words
@@ -151,7 +151,8 @@ def test_the_words_give_the_number_to_size_with() -> None:
     ("changed", "facts", "told"),
     [
         ({"gbs": 12}, {}, "the read beats the copy because 8 threads"),
-        ({"cold": False}, {}, "Cache-resident rows: 64 MiB."),
+        ({"gbs": 12}, {"threads": 1}, "beats the copy, which bounds nothing then"),
+        ({"cold": False}, {}, "Cache-resident rows: 64 MiB. They were read from 4 buffers in turn, too few"),
         ({}, {"cache_bytes": MIB}, "every size is larger than the last-level cache"),
         ({"drift": 0.25}, {}, "took 1.25 of its first time. Conditions changed under the run"),
         ({}, {"load_average": 7.5}, "The host was not idle (load 7.5 on 8 cores"),
@@ -175,6 +176,30 @@ def test_the_words_name_each_condition(changed: dict[str, Any], facts: dict[str,
     ordinary = sweep(reading("resident", 64, 20), reading("in_place", 64, 5), reading("copy", 64, 10))
     if "cache" not in told:
         assert told not in "\n".join(tables.sweep_words(ordinary, CPU))
+
+
+def test_the_number_to_size_with_is_never_rounded_up_past_its_interval() -> None:
+    """1.26 GB/s is told as 1.26: what a cold path is sized with must not be more than what was seen."""
+    rows = [reading("resident", 64, 20), reading("in_place", 64, 1.26 * 1.1), reading("copy", 64, 10)]
+    assert "Size a cold path with 1.26 GB/s" in tables.sweep_words(sweep(*rows), CPU)[0]
+
+
+def test_a_marked_read_is_sized_with_only_where_there_is_no_other() -> None:
+    """The slowest read that is not marked gives the number; where all are marked, the sentence says so."""
+    marked = reading("in_place", 64, 2, warnings=("implausible",))
+    rows = [reading(name, mib, 20) for name in ("resident", "copy") for mib in (64, 256)]
+
+    words = tables.sweep_words(sweep(*rows, marked, reading("in_place", 256, 5.5)), CPU)
+    assert "Size a cold path with 5.00 GB/s" in words[0]
+    assert "marked" not in words[0]
+    words = tables.sweep_words(sweep(*rows, marked), CPU)
+    assert "at 64 MiB). That read is marked: measure again" in words[0]
+
+
+@pytest.mark.parametrize(("samples", "told"), [(5, "range"), (6, "95 % interval of the median")])
+def test_brackets_are_called_an_interval_only_from_six_samples(samples: int, told: str) -> None:
+    """P(median outside the range of n) = 2 x 2^-n: 6.25 % of five samples, 3.1 % of six."""
+    assert told in tables.interval_caption(samples)
 
 
 def test_nothing_finished_gives_nothing_to_size_with() -> None:
@@ -210,7 +235,7 @@ def test_walks_say_what_residency_and_overlap_are_worth() -> None:
 
     assert "From 0.50 to 1.00 resident, 1 GB more in the device saves 20.0 ms a step." in words
     assert "At 0.50 resident, letting weights run ahead saves 30.0 ms a step against reading in place." in words
-    assert len(words) == 3
+    assert len(words) == 4
     assert tables.walk_words([]) == ["Not one walk was finished."]
 
 
