@@ -54,11 +54,16 @@ def gbs(nbytes: float, seconds: float) -> float:
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """`value` with `digits` significant digits, thousands separated, never in exponent form; `-` when not finite."""
+    """`value` with `digits` significant digits, thousands separated; `-` when not finite.
+
+    In exponent form only outside 1e-12 to 1e18, where nobody counts the zeros.
+    """
     if not math.isfinite(value):
         return "-"
     if value == 0:
         return "0"
+    if not 1e-12 <= abs(value) < 1e18:
+        return f"{value:.{digits}g}"
     places = digits - 1 - math.floor(math.log10(abs(value)))
     return f"{round(value, places):,.{max(places, 0)}f}"
 

@@ -133,3 +133,10 @@ def test_one_scale_fits_all_values_of_a_chart() -> None:
     assert units.scale("seconds", 1e-12) == (1e-9, "ns")
     assert units.scale("GB/s", 4e3) == (1.0, "GB/s")
     assert units.scale("unit", 1.0) == (1.0, "")
+
+
+def test_numbers_beyond_counting_get_an_exponent():
+    """A value of 1e308 in a result file is told in a few characters, not in three hundred digits."""
+    assert [units.significant(value) for value in (1e308, -2.5e20, 1e-320)] == ["1e+308", "-2.5e+20", "1e-320"]
+    assert units.significant(1.25e17) == "125,000,000,000,000,000"
+    assert units.format_value(1e308, "seconds") == "1e+308 s"

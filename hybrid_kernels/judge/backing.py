@@ -110,7 +110,8 @@ def _own_range(s: Series, start: int, end: int) -> tuple[float, float]:
     """Where 95 % of single values at this level lie."""
     values = s.values[start:end]
     value = float(np.median(values))
-    noise = math.exp(SIGMAS * moves.spread(values, (s.ci_low[start:end], s.ci_high[start:end]), s.noise))
+    spread = moves.spread(values, (s.ci_low[start:end], s.ci_high[start:end]), s.noise)
+    noise = math.exp(min(SIGMAS * spread, moves.MOST))
     return (value / noise, value * noise) if value > 0 else (value, value)
 
 

@@ -394,7 +394,7 @@ class _Judge:
             if arm.moved and arm.ratio > 0:
                 flipped = self._direction(arm) * s.direction < 0
                 logs.append(-math.log(arm.ratio) if flipped else math.log(arm.ratio))
-        return math.exp(float(np.median(logs))) if logs else None
+        return math.exp(min(float(np.median(logs)), moves.MOST)) if logs else None
 
     def _direction(self, arm: ControlArm) -> int:
         known = self.history.stored.benchmarks.get(arm.benchmark)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -38,6 +39,9 @@ SHORT = 12
 
 INNER = 3
 """Points that must agree to be a level between two others."""
+
+MOST = math.log(sys.float_info.max)
+"""No ratio is larger, on the log scale: values may lie further apart than that."""
 
 ENOUGH_STEPS = 4  # values after another value, over all control arms, that tell a machine's noise
 _NORMAL_MEDIAN = 1.4826  # standard deviation over median absolute deviation, for the normal distribution
@@ -93,7 +97,7 @@ def compare(
     half = _quantile(0.025, freedom) * error
     least = math.log1p(LEAST) if logs else LEAST
     if logs:
-        ratio, low, high = (math.exp(x) for x in (difference, difference - half, difference + half))
+        ratio, low, high = (math.exp(min(x, MOST)) for x in (difference, difference - half, difference + half))
     else:
         start = float(np.median(before))
         ratio = float(np.median(after)) / start if start > 0 and np.median(after) > 0 else math.nan

@@ -17,7 +17,7 @@ import pandas as pd
 
 from hybrid_kernels.errors import NothingMeasured
 from hybrid_kernels.history import importers
-from hybrid_kernels.judge import stats
+from hybrid_kernels.judge import moves, stats
 from hybrid_kernels.records import Comparison, Sampled, Verdict
 from hybrid_kernels.units import significant
 
@@ -241,7 +241,7 @@ def _prepare(
     margin = stats.threshold(learned)
     known_noise = math.isfinite(margin)
     margin = margin if known_noise else math.log1p(stats.DEFAULT_THRESHOLD)
-    plain = dataclasses.replace(plain, threshold=math.expm1(margin), learned_from=len(learned) if known_noise else 0)
+    plain = dataclasses.replace(plain, threshold=_change(margin), learned_from=len(learned) if known_noise else 0)
 
     def told(verdict: str, reason: str, **values: Any) -> _Row:
         return _Row(dataclasses.replace(plain, verdict=verdict, reason=reason, **values), None, margin)
@@ -379,7 +379,7 @@ def _with_interval(row: _Row, miss: float) -> Verdict:
     low, high = known.interval(0.05)
     called_low, called_high = known.interval(min(max(miss, 0.0), 1.0)) if miss > 0 else (-math.inf, math.inf)
     return dataclasses.replace(
-        row.verdict, change=math.expm1(known.mean), ci_low=_ratio(low), ci_high=_ratio(high), rounds=known.rounds,
+        row.verdict, change=_change(known.mean), ci_low=_ratio(low), ci_high=_ratio(high), rounds=known.rounds,
         noise=known.sd if math.isfinite(known.sd) else None, called_low=_ratio(called_low),
         called_high=_ratio(called_high),
     )  # fmt: skip
@@ -435,15 +435,20 @@ def _spread(rows: list[_Row]) -> dict[str, float] | None:
         return None
     low, mid, high = np.percentile(means, [5, 50, 95])
     return {
-        "rows": float(means.size), "low": math.expm1(low), "median": math.expm1(mid), "high": math.expm1(high),
-        "typical": math.expm1(float(np.median(np.abs(means - mid)))),
-        "least": math.expm1(float(means.min())), "most": math.expm1(float(means.max())),
+        "rows": float(means.size), "low": _change(low), "median": _change(mid), "high": _change(high),
+        "typical": _change(float(np.median(np.abs(means - mid)))),
+        "least": _change(float(means.min())), "most": _change(float(means.max())),
     }  # fmt: skip
 
 
+def _change(log: float) -> float:
+    """The ratio minus 1 of a log-ratio, at most the largest number there is."""
+    return math.expm1(min(log, moves.MOST))
+
+
 def _ratio(log: float) -> float | None:
-    return math.expm1(log) if math.isfinite(log) and log < 700 else None
+    return _change(log) if math.isfinite(log) else None
 
 
 def _percent(log: float) -> str:
-    return f"{significant(100 * math.expm1(log), 2)} %"
+    return f"{significant(100 * _change(log), 2)} %"

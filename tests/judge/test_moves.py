@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -128,3 +131,12 @@ def test_noise_of_a_machine_from_its_control_arms() -> None:
     one = np.array([1.0, 1.0])
     assert moves.compare(one, one * 1.5).moved
     assert not moves.compare(one, one * 1.5, prior=0.2).moved
+
+
+def test_levels_further_apart_than_any_number_have_the_largest_ratio():
+    """1e-320 to 1e308 is a move with a finite factor, not an overflow."""
+    move = moves.compare(np.full(3, 1e-320), np.full(3, 1e308))
+
+    assert move.moved
+    assert move.ratio == pytest.approx(sys.float_info.max)
+    assert 0 < move.low <= move.ratio <= move.high < math.inf

@@ -305,3 +305,11 @@ def test_differences_are_what_a_calibration_keeps():
     ((key, values),) = verdict.differences(importers.frame(samples)).items()
     assert key == ("a.time_x(mib=64)", "1")
     assert values == pytest.approx([math.log(1.1), math.log(0.9)])
+
+
+def test_values_further_apart_than_any_number_are_told_in_full():
+    """1e-320 s to 1e308 s is slower by the largest number there is, not an overflow; the other way it is -100 %."""
+    up = judged(rounds("a.time_x", [1e308] * 4) + rounds("a.time_y", [1e-320] * 4)).rows
+
+    assert {row.name: row.verdict for row in up} == {"a.time_x": "slower", "a.time_y": "faster"}
+    assert all(math.isfinite(row.change) for row in up)
