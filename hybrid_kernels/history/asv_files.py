@@ -87,6 +87,26 @@ _decoder = msgspec.json.Decoder(_File)
 _raw_decoder = msgspec.json.Decoder()
 
 
+def parse(data: bytes | str) -> Any:
+    """The JSON in `data`, with half a surrogate pair, which no text can hold, as a question mark.
+
+    ValueError when it is no JSON, RecursionError when it is nested without end.
+    """
+    content = json.loads(data)
+    return _of_text(content) if b"\\ud" in (data if isinstance(data, bytes) else data.encode()).lower() else content
+
+
+def _of_text(value: Any) -> Any:
+    """`value` of JSON, with every text in it one that UTF-8 can hold."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, list):
+        return [_of_text(one) for one in value]
+    if isinstance(value, dict):
+        return {_of_text(key): _of_text(one) for key, one in value.items()}
+    return value
+
+
 def decode(data: bytes, name: str) -> ResultFile:
     """The results in `data`, the content of a file called `name` (it may hold the only copy of the commit).
 
@@ -124,7 +144,7 @@ def _decode_odd(data: bytes, name: str) -> ResultFile:
     except UnicodeDecodeError as error:
         raise Unreadable(f"is not UTF-8 text (byte {error.start})") from None
     try:
-        content = json.loads(text)
+        content = parse(text)
     except RecursionError:
         raise Unreadable("is nested too deeply to be a result file") from None
     except ValueError as error:
@@ -222,7 +242,7 @@ def _before_the_cut(text: str) -> dict[str, Any] | None:
     if start is None:
         return None
     try:
-        content = json.loads(text[: start.start()].rstrip().rstrip(",") + "}")
+        content = parse(text[: start.start()].rstrip().rstrip(",") + "}")
     except ValueError:
         return None
     results: dict[str, Any] = {}
@@ -235,6 +255,7 @@ def _before_the_cut(text: str) -> dict[str, Any] | None:
         if not text[at:].strip():  # a bare number at the very end may have lost digits
             break
         results[json.loads(key[1])] = value
+    results = _of_text(results)
     return {**content, "results": results} if results and isinstance(content, dict) else None
 
 
@@ -256,7 +277,7 @@ def samples_of(row: Row) -> list[list[float] | None]:
 
 def grid_of(params: bytes) -> list[tuple[str, ...]]:
     """The cells of a parameter grid in asv's order, from the JSON of its axes; one empty cell where there is none."""
-    axes = json.loads(params)
+    axes = parse(params)
     if not isinstance(axes, list):
         axes = []
     if not all(isinstance(axis, list) for axis in axes):
@@ -298,7 +319,7 @@ def _mapping(value: Any) -> dict[str, Any]:
 def definitions(data: bytes) -> dict[str, dict[str, Any]]:
     """The benchmarks that a `benchmarks.json` defines, by name. Unreadable says why it cannot be used."""
     try:
-        content = json.loads(data)
+        content = parse(data)
     except (ValueError, RecursionError) as error:
         raise Unreadable(f"is not JSON: {error}") from None
     if not isinstance(content, dict):
@@ -309,7 +330,7 @@ def definitions(data: bytes) -> dict[str, dict[str, Any]]:
 def machine(data: bytes) -> dict[str, Any]:
     """The facts in a `machine.json`. Unreadable says why it cannot be used."""
     try:
-        content = json.loads(data)
+        content = parse(data)
     except (ValueError, RecursionError) as error:
         raise Unreadable(f"is not JSON: {error}") from None
     if not isinstance(content, dict):

@@ -6,7 +6,6 @@ turns records of both sides into the frame that `judge.verdict` reads, and nothi
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import sys
@@ -413,7 +412,7 @@ def _incomparable(base: Side, head: Side) -> str:
 def _json(path: Path, expected: str) -> dict[str, Any]:
     """The object in a file, with the NaN and Infinity that real files hold read as they are. BadInput otherwise."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = asv_files.parse(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise BadInput(f"{path}: cannot be read as {expected} ({error.strerror})") from error
     except (ValueError, RecursionError) as error:  # no UTF-8, no JSON, an endless number, nested without end

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -31,13 +32,19 @@ def console(stderr: bool = False) -> Console:
     return Console(stderr=stderr, width=None if stream.isatty() else WIDE, highlight=False, soft_wrap=False)
 
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
 def rows_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: Sequence[str] = ()) -> Table:
-    """A table of ready text. Right-aligned unless named in `left`; text is shown as it is, never as markup."""
+    """A table of ready text. Right-aligned unless named in `left`; text is shown as it is, never as markup.
+
+    Control characters, with which a name could write to the terminal, are shown as escapes.
+    """
     table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
     for name in columns:
         table.add_column(Text(name), justify="left" if name in left else "right", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(_CONTROL.sub(lambda found: repr(found[0])[1:-1], cell)) for cell in row))
     return table
 
 

@@ -326,7 +326,7 @@ def read_or_refused(file, read, *given):
         raise
 
 
-JUNK = (None, True, -1, 10**400, "x", [], {}, [[1]], {"a": [None]}, float("nan"))
+JUNK = ("\ud800", None, True, -1, 10**400, "x", [], {}, [[1]], {"a": [None]}, float("nan"))
 
 
 def with_junk(content):

@@ -384,3 +384,19 @@ def test_results_names_no_folder(tmp_path):
         store.load(tmp_path / "file")
     with pytest.raises(BadInput, match="no folder given"):
         store.load([])
+
+
+def test_text_that_no_file_can_hold(results):
+    """Half a surrogate pair, which JSON can escape and UTF-8 cannot write, becomes a question mark everywhere."""
+    half = "\ud800"
+    results.define(f"suite.track_{half}", type="track", unit=f"G{half}", param_names=[f"n{half}"], params=[[half]])
+    results.commit(1, {f"suite.track_{half}": [[0.5], [[f"'{half}'"]], f"v{half}"]})
+    results.commit(2, {f"suite.track_{half}": [[0.25], [[f"'{half}'"]], "v"]})
+
+    frame = store.load(results.root).frame
+
+    assert frame["value"].tolist() == [0.5, 0.25]
+    assert frame["benchmark"].tolist() == ["suite.track_?"] * 2
+    assert frame["cell"].tolist() == ["n?=?"] * 2
+    assert frame["version"].tolist() == ["v?", "v"]
+    frame.drop(columns="params").to_csv().encode()

@@ -301,3 +301,10 @@ def test_markup_in_a_value_is_shown_as_it_is() -> None:
     table = tables.doctor_table([{"device": "cpu", "usable": True, "detail": "[bold]8[/bold] threads"}])
 
     assert "[bold]8[/bold] threads" in tables.as_text(table)
+
+
+def test_a_name_writes_nothing_to_the_terminal():
+    """Control characters in a name are shown as escapes: no colour, no second line."""
+    shown = tables.as_text(tables.rows_table(["name"], [["red\x1b[31m\x07\nnext\x9b"]], left=["name"]))
+
+    assert shown == "name\nred\\x1b[31m\\x07\\nnext\\x9b\n"
