@@ -41,6 +41,7 @@ class Listing:
     results: list[Entry] = field(default_factory=list)
     machines: list[str] = field(default_factory=list)  # paths of machine.json files
     definitions: list[str] = field(default_factory=list)  # paths of benchmarks.json files
+    nameless: list[str] = field(default_factory=list)  # JSON files whose path is no text, with escapes in its place
 
 
 def roots(results: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str]:
@@ -91,19 +92,27 @@ def listing(root: str) -> Listing:
     """Every result file, machine description and benchmark definition below `root`."""
     found = Listing(root)
     for folder, names, entries in _remote_walk(root) if remote.is_address(root) else _walk(root):
+        bad = {name for name in names if _shown(name) != name} if _shown(folder) == folder else names
+        found.nameless += sorted(_shown(os.path.join(folder, name)) for name in bad)
+        names = names - bad
         machine = "machine.json" in names
         if machine:
             found.machines.append(os.path.join(folder, "machine.json"))
         if "benchmarks.json" in names:
             found.definitions.append(os.path.join(folder, "benchmarks.json"))
         for entry in entries:
-            if entry.name not in NOT_RESULTS and (machine or RESULT_NAME.search(entry.name)):
+            if entry.name in names and entry.name not in NOT_RESULTS and (machine or RESULT_NAME.search(entry.name)):
                 with contextlib.suppress(FileNotFoundError):  # gone since it was listed
                     found.results.append(Entry(entry.path, _stamp(entry)))
     found.results.sort(key=lambda entry: entry.path)
     found.machines.sort()
     found.definitions.sort()
     return found
+
+
+def _shown(path: str) -> str:
+    """`path`, with escapes for bytes of it that are not UTF-8."""
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 @dataclass(frozen=True, slots=True)

@@ -343,7 +343,7 @@ def _load_root(root: str, *, use_cache: bool) -> _Root:
     present = {entry.path[prefix:]: entry for entry in found.results}
     tables, segments = cache.load(root, present) if use_cache else ([], [])
     known = {file.path for table in tables for file in table.files}
-    skipped: list[Skipped] = []
+    skipped = [Skipped(path, "has a name that is not UTF-8 text") for path in found.nameless]
     new = [columns.build(batch) for batch in _decoded_batches(present, known, skipped)]
     if new:
         table = columns.join(new)

@@ -507,6 +507,9 @@ def _check_chain(reader: _Reader, figure: Figure) -> None:
         if before is not None and record.corrects != before.id:
             text = f"must say `corrects = {before.id}`, the record of {record.machine!r} that held until then"
             raise reader.fail(where, record.line, text)
+        if before is not None and record.date < before.date:
+            text = f"is dated {record.date}, before record {before.id} ({before.date}), which it corrects"
+            raise reader.fail(where, record.line, text)
         last[record.machine] = record
 
 

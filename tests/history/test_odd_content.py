@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from types import SimpleNamespace
 
 import numpy as np
@@ -400,3 +401,19 @@ def test_text_that_no_file_can_hold(results):
     assert frame["cell"].tolist() == ["n?=?"] * 2
     assert frame["version"].tolist() == ["v?", "v"]
     frame.drop(columns="params").to_csv().encode()
+
+
+def test_a_file_whose_name_is_no_text(results):
+    """It is told with escapes and left out; the others are read."""
+    results.define("suite.time_it")
+    results.commit(1, {"suite.time_it": 0.5})
+    folder = os.fsencode(results.root / "box")
+    with open(os.path.join(folder, b"00000002-\xff.json"), "w", encoding="utf-8") as file:
+        file.write("{}")
+
+    loaded = store.load(results.root)
+
+    assert loaded.frame["value"].tolist() == [0.5]
+    assert [(one.file.rpartition("/")[2], one.reason) for one in loaded.skipped] == [
+        ("00000002-\\xff.json", "has a name that is not UTF-8 text")
+    ]

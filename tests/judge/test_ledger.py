@@ -105,6 +105,7 @@ def test_cross_check_of_a_machine_without_records_says_so() -> None:
         ("schema = 1", "schema = ", "figures.toml:1: not valid TOML"),
         ("corrects = 1\n", "", ":24: figure 'rate', record 4: must say `corrects = 1`"),
         ("corrects = 1", "corrects = 2", ":24: figure 'rate', record 4: must say `corrects = 1`"),
+        ("2026-01-04", "2026-01-01", ":24: figure 'rate', record 4: is dated 2026-01-01, before record 1 (2026-01-02)"),
         ('reason = "The first run decoded nothing."', "", "without a 'reason'"),
         ("id = 4", "id = 2", "ids must ascend"),
         ("id = 4", 'id = "4"', "give a whole number"),
