@@ -128,6 +128,7 @@ class Device(Closing):
     baselines: tuple[str, ...]  # copies without a kernel; the first is always `copy`, out of the next tier
     forms: tuple[str, ...] = ("eager",)
     request_bytes: int | None = None  # of weights that one request of its GEMV covers; None: no access patterns here
+    sweep_buffers: int = 3  # of a size, as many as its packed bytes stand in resident memory while it is swept
     pci_bus_id: str | None = None  # of a device behind a PCIe link, by which its link and clocks can be read
 
     @abstractmethod

@@ -27,6 +27,10 @@ from hybrid_kernels.units import format_bytes
 COLD_CACHES = 4
 """Buffers that are rotated over hold at least this many last-level caches, so that no pass finds its bytes there."""
 
+PIECE = 512 * 2**20
+"""Bytes that one call of a kernel reads at most: Python hears Ctrl-C between calls. No smaller pass is cut."""
+COPY_PIECE = 64 * 2**20
+
 _DEFAULT_CACHE = 32 * 2**20  # where the kernel does not list one
 
 
@@ -58,18 +62,22 @@ def whole_pages(nbytes: int) -> npt.NDArray[np.uint8]:
 
 
 class CpuPlaced(Placed):
-    """Packed bytes in one of the CPU's tiers; scales (float32) and zero points are always resident."""
+    """Packed bytes in one of the CPU's tiers; scales (float32) and zero points are always resident.
+
+    Every buffer has scales and zero points of its own, or those of small weights would be found in the cache.
+    """
 
     def __init__(self, weights: Int4Weights, strategy: str, copies: int, folder: Path) -> None:
         self.strategy, self.copies = strategy, copies
         self.n, self.k, self.block = weights.n, weights.k, weights.block
-        self.packed_bytes, self.total_bytes = weights.packed_bytes, weights.total_bytes
-        self.scales = np.ascontiguousarray(weights.scales, np.float32)
-        self.zero_points = None if weights.zero_points is None else weights.zero_points.copy()
+        self.scales: list[npt.NDArray[np.float32]] = []
+        self.zero_points: list[npt.NDArray[np.uint8] | None] = []
         self.buffers: list[npt.NDArray[np.uint8]] = []
         self.mappings: list[EvictedMapping] = []
         try:
             for _ in range(copies):
+                self.scales.append(np.array(weights.scales, np.float32))
+                self.zero_points.append(None if weights.zero_points is None else weights.zero_points.copy())
                 if strategy == "resident":
                     self.buffers.append(anonymous(weights.packed))
                 else:
@@ -77,6 +85,8 @@ class CpuPlaced(Placed):
         except BaseException:
             self.close()
             raise
+        self.packed_bytes = weights.packed_bytes
+        self.total_bytes = weights.packed_bytes + self.scales[0].nbytes + weights.zero_point_bytes
 
     def packed(self, index: int) -> npt.NDArray[np.uint8]:
         """The packed bytes of buffer `index`, where they lie."""
@@ -90,15 +100,13 @@ class CpuPlaced(Placed):
     def close(self) -> None:
         for mapping in self.mappings:
             mapping.close()
-        self.mappings, self.buffers = [], []
+        self.mappings, self.buffers, self.scales, self.zero_points = [], [], [], []
 
 
 class CpuArm(Arm):
-    """Times `work(packed bytes of the next buffer)`, evicting before and outside each timed pass where needed."""
+    """Times `work(index of the next buffer)`, evicting it before and outside each timed pass where needed."""
 
-    def __init__(
-        self, label: str, placed: CpuPlaced, work: Callable[[npt.NDArray[np.uint8]], None], total_bytes: int
-    ) -> None:
+    def __init__(self, label: str, placed: CpuPlaced, work: Callable[[int], None], total_bytes: int) -> None:
         super().__init__()
         self.label, self.placed, self.work = label, placed, work
         self.pass_bytes, self.total_bytes, self.copies = placed.packed_bytes, total_bytes, placed.copies
@@ -110,9 +118,8 @@ class CpuArm(Arm):
         for _ in range(passes):
             index, self._next = self._next, (self._next + 1) % self.copies
             self.placed.evict(index)
-            packed = self.placed.packed(index)
             start = time.perf_counter()
-            self.work(packed)
+            self.work(index)
             seconds += time.perf_counter() - start
         return seconds
 
@@ -123,8 +130,14 @@ class CpuArm(Arm):
         self.work = _closed
 
 
-def _closed(packed: npt.NDArray[np.uint8]) -> None:
+def _closed(index: int) -> None:
     raise RuntimeError("this arm is closed")
+
+
+def pieces(length: int, nbytes: int, most: int) -> list[slice]:
+    """Slices of about `most` bytes that cover `length` rows of `nbytes` in all, one row or more each."""
+    step = max(length * most // nbytes, 1)
+    return [slice(start, start + step) for start in range(0, length, step)]
 
 
 class CpuDevice(Device):
@@ -138,6 +151,7 @@ class CpuDevice(Device):
     name = "cpu"
     strategies = ("resident", "in_place")
     baselines = ("copy", "copy_direct")
+    sweep_buffers = 5  # as made, as placed, the targets of two copies, and a quarter each of float32 scales
 
     def __init__(
         self,
@@ -191,11 +205,15 @@ class CpuDevice(Device):
             raise BadInput(f"x: shape {activation.shape} does not fit weights with k = {mine.k}; give a vector [k]")
         y = np.full(mine.n, np.nan, np.float32)  # poisoned: a row that is never written shows
 
-        def work(packed: npt.NDArray[np.uint8]) -> None:
-            kernels.gemv(
-                packed, mine.scales, mine.zero_points, activation,
-                block=mine.block, mode=self.mode, threads=self.threads, variant=self.variant, out=y,
-            )  # fmt: skip
+        parts = pieces(mine.n, mine.packed_bytes, PIECE)
+
+        def work(index: int) -> None:
+            packed, scales, zeros = mine.packed(index), mine.scales[index], mine.zero_points[index]
+            for rows in parts:
+                kernels.gemv(
+                    packed[rows], scales[rows], None if zeros is None else zeros[rows], activation,
+                    block=mine.block, mode=self.mode, threads=self.threads, variant=self.variant, out=y[rows],
+                )  # fmt: skip
 
         arm = CpuArm(mine.strategy, mine, work, mine.total_bytes)
         arm.variant, arm.result = f"{self.mode}/{self.variant}", y
@@ -205,18 +223,21 @@ class CpuDevice(Device):
         mine = self._own(placed, form)
         if kind not in self.baselines:
             raise BadInput(f"baseline: {kind!r} is not one of {', '.join(self.baselines)} (device cpu)")
-        target = anonymous(np.zeros(mine.packed_bytes, np.uint8))
+        target = whole_pages(mine.packed_bytes)
+        parts = pieces(mine.packed_bytes, mine.packed_bytes, COPY_PIECE)
 
-        def work(packed: npt.NDArray[np.uint8]) -> None:
-            kernels.copy(target, packed, threads=1)
+        def work(index: int) -> None:
+            source = mine.packed(index).reshape(-1)
+            for part in parts:
+                kernels.copy(target[: len(source)][part], source[part], threads=1)
 
-        def direct(packed: npt.NDArray[np.uint8]) -> None:
-            mapping.read_direct(pages)
+        def direct(index: int) -> None:
+            mapping.read_direct(target)
 
         if kind == "copy_direct":
             if not mine.mappings:
                 raise BadInput("placed: a direct copy reads a file; place the weights in_place")
-            mapping, pages = mine.mappings[0], whole_pages(mine.packed_bytes)
+            mapping = mine.mappings[0]
         return CpuArm(kind, mine, direct if kind == "copy_direct" else work, mine.packed_bytes)
 
     def walk_arm(
@@ -230,8 +251,12 @@ class CpuDevice(Device):
     def stream_arm(self, placed: Placed, form: str = "eager") -> CpuArm:
         mine = self._own(placed, form)
 
-        def work(packed: npt.NDArray[np.uint8]) -> None:
-            kernels.stream_read(packed, threads=self.threads)
+        parts = pieces(mine.n, mine.packed_bytes, PIECE)
+
+        def work(index: int) -> None:
+            packed = mine.packed(index)
+            for rows in parts:
+                kernels.stream_read(packed[rows], threads=self.threads)
 
         return CpuArm(f"stream_{mine.strategy}", mine, work, mine.packed_bytes)
 

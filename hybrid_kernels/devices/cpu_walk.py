@@ -107,7 +107,7 @@ class CpuWalkArm(Arm):
     def _multiply(self, index: int, step: CpuPlaced, packed: npt.NDArray[np.uint8]) -> None:
         source, target = self.buffers[index % 2], self.buffers[(index + 1) % 2]
         kernels.gemv(
-            packed, step.scales, step.zero_points, source[: step.k],
+            packed, step.scales[0], step.zero_points[0], source[: step.k],
             block=step.block, mode=self.mode, threads=self.threads, variant=self.kernel, out=target[: step.n],
         )  # fmt: skip
 

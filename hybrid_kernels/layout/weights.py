@@ -278,8 +278,11 @@ def _row_slices(n: int, row_elements: int) -> Iterator[slice]:
 
 
 def _random_bytes(bits: np.random.Generator, count: int) -> Bytes:
-    """`count` random bytes, drawn as whole 64-bit words: the fastest way NumPy has."""
-    words = bits.integers(0, 2**64 - 1, size=-(-count // 8), dtype=np.uint64, endpoint=True)
+    """`count` random bytes, drawn as whole 64-bit words: the fastest way NumPy has; in pieces, so Ctrl-C is heard."""
+    words = np.empty(-(-count // 8), np.uint64)
+    for start in range(0, len(words), _CHUNK):
+        piece = words[start : start + _CHUNK]
+        piece[...] = bits.integers(0, 2**64 - 1, size=len(piece), dtype=np.uint64, endpoint=True)
     return words.view(np.uint8)[:count]
 
 

@@ -110,8 +110,8 @@ def check(device: Device, sizes_mib: Iterable[float], *, k: int, block: int, rep
     for n in sizes:
         nbytes = n * row_bytes
         for strategy in device.strategies:
-            # the weights themselves and the float64 oracle's rows stand in host memory beside what is placed
-            needed, free = nbytes * (3 if strategy == "resident" else 1), device.free_bytes(strategy)
+            buffers = device.sweep_buffers if strategy == "resident" else 1
+            needed, free = nbytes * buffers, device.free_bytes(strategy)
             if needed > free:
                 raise BadInput(
                     f"sizes: {nbytes / MIB:g} MiB packed need {format_bytes(needed)} to be read {strategy}, "

@@ -22,8 +22,8 @@ from hybrid_kernels.report.sweeps import ORDER
 
 # Okabe and Ito, "Color Universal Design" (2008): told apart with any common colour vision. The yellow, too pale for a
 # line on white, is left out; every line differs in dash or point as well.
-LIGHT = ["#0072B2", "#D55E00", "#009E73", "#B0518B", "#8A6D00", "#555555", "#2F8FBF", "#A65A00"]
-DARK = ["#56B4E9", "#F0803C", "#2CC295", "#E59AC5", "#E6C229", "#B8B8B8", "#9AD4F5", "#F5B26B"]
+LIGHT = ["#0072B2", "#D55E00", "#009E73", "#B0518B", "#8A6D00", "#555555", "#2F8FBF", "#A65A00", "#6A4C9C"]
+DARK = ["#56B4E9", "#F0803C", "#2CC295", "#E59AC5", "#E6C229", "#B8B8B8", "#9AD4F5", "#F5B26B", "#BBA3E8"]
 ENDINGS = (".png", ".svg", ".html")
 # Where a logarithmic axis has its marks; those outside the data are not drawn.
 DOUBLINGS = [2.0**power for power in range(-4, 18)]

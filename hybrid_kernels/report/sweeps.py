@@ -19,6 +19,7 @@ BOUNDS = {
     "copy_d2d": "copy in device",
     "stream_resident": "stream, resident",
     "stream_in_place": "stream, in place",
+    "copy_direct": "copy past the cache",
 }
 ORDER = [*ARMS.values(), *BOUNDS.values()]
 

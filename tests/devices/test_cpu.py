@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hybrid_kernels.devices import evicted, open_device
+from hybrid_kernels.devices import cpu, evicted, open_device
 from hybrid_kernels.devices.cpu import CpuDevice, last_level_cache
 from hybrid_kernels.errors import BadInput, ConditionNotMet
 from hybrid_kernels.layout import reference
@@ -49,6 +49,42 @@ def test_tiers_agree_bit_by_bit(weights, x) -> None:
         device.place(weights, "in_place") as b,
     ):
         assert device.gemv(a, x).tobytes() == device.gemv(b, x).tobytes()
+
+
+def test_every_buffer_has_scales_of_its_own(weights) -> None:
+    """A rotation over buffers that shared their scales would find those of small weights in the cache."""
+    with CpuDevice() as device, device.place(weights, "resident", copies=3) as placed:
+        for parts in (placed.scales, placed.zero_points):
+            assert len({part.ctypes.data for part in parts}) == 3
+            assert all(np.array_equal(part, parts[0]) for part in parts)
+
+
+def test_total_bytes_are_those_that_a_pass_reads(weights, x) -> None:
+    """300 rows of 13 blocks: 16 bytes of codes, a float32 scale, and 7 bytes of zero points a row."""
+    with CpuDevice() as device, device.place(weights, "resident") as placed, device.read_arm(placed, x) as arm:
+        assert arm.total_bytes == placed.total_bytes == 300 * (13 * 16 + 13 * 4 + 7)
+
+
+@pytest.mark.parametrize("strategy", ["resident", "in_place"])
+def test_a_pass_cut_into_pieces_is_the_same_pass(weights, x, strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large passes are cut so that Ctrl-C is heard between calls; not a bit of the output or of the copy changes."""
+    with CpuDevice() as device, device.place(weights, strategy) as placed:
+        whole = device.gemv(placed, x)
+        monkeypatch.setattr(cpu, "PIECE", 7 * 13 * 16 + 5)
+        monkeypatch.setattr(cpu, "COPY_PIECE", 1000)
+        calls = []
+        for name in ("gemv", "stream_read", "copy"):
+            own = getattr(cpu.kernels, name)
+            monkeypatch.setattr(cpu.kernels, name, lambda *a, own=own, **kw: (calls.append(own), own(*a, **kw))[1])
+        assert device.gemv(placed, x).tobytes() == whole.tobytes()
+        targets = []
+        copied = cpu.kernels.copy
+        monkeypatch.setattr(cpu.kernels, "copy", lambda to, of, **kw: (copied(to, of, **kw), targets.append(to.copy())))
+        for arm in (device.stream_arm(placed), device.baseline_arm(placed, "copy")):
+            with arm:
+                arm.run(1)
+        assert np.array_equal(np.concatenate(targets), weights.packed.reshape(-1))
+        assert len(calls) == 43 + 43 + 63  # 300 rows by 7, twice; 62400 bytes by 1000
 
 
 def test_in_place_starts_evicted_and_ends_in_memory() -> None:

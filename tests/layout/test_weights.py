@@ -298,3 +298,12 @@ def test_numpy_integers_are_taken_as_integers() -> None:
     weights = Int4Weights.random(*numbers)
 
     assert (type(weights.n), type(weights.k), type(weights.block)) == (int, int, int)
+
+
+def test_random_weights_do_not_depend_on_the_pieces_they_are_drawn_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawn in pieces so that Ctrl-C is heard, the words are those of one draw."""
+    whole = Int4Weights.random(n=33, k=100, seed=5)
+    monkeypatch.setattr(layout, "_CHUNK", 7)
+    pieces = Int4Weights.random(n=33, k=100, seed=5)
+    assert pieces.packed.tobytes() == whole.packed.tobytes()
+    assert pieces.scales.tobytes() == whole.scales.tobytes()
