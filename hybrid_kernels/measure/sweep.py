@@ -114,7 +114,8 @@ def check(device: Device, sizes_mib: Iterable[float], *, k: int, block: int, rep
             needed, free = nbytes * buffers, device.free_bytes(strategy)
             if needed > free:
                 raise BadInput(
-                    f"sizes: {nbytes / MIB:g} MiB packed need {format_bytes(needed)} to be read {strategy}, "
+                    f"sizes: {format_bytes(nbytes)} packed need {format_bytes(needed)} to be read "
+                    f"{strategy.replace('_', ' ')}, "
                     f"{format_bytes(free)} are free; choose smaller sizes"
                 )
     return sizes

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -35,12 +35,29 @@ def console(stderr: bool = False) -> Console:
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
+class _Whole(Table):
+    """A table that a narrow terminal folds between words, as long as its longest words fit beside each other."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        texts = [[str(cell) for cell in (column.header, *column.cells)] for column in self.columns]
+        widths = [max(map(len, cells), default=1) for cells in texts]
+        words = [max((len(word) for cell in cells for word in cell.split()), default=1) for cells in texts]
+        room = options.max_width - 2 * (len(widths) - 1)  # two columns of space between neighbours
+        if sum(words) <= room < sum(widths):
+            while sum(widths) > room:
+                spare = [width - word for width, word in zip(widths, words, strict=True)]
+                widths[spare.index(max(spare))] -= 1
+            for column, width in zip(self.columns, widths, strict=True):
+                column.width = width
+        yield from super().__rich_console__(console, options)
+
+
 def rows_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: Sequence[str] = ()) -> Table:
     """A table of ready text. Right-aligned unless named in `left`; text is shown as it is, never as markup.
 
     Control characters, with which a name could write to the terminal, are shown as escapes.
     """
-    table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
+    table = _Whole(box=None, pad_edge=False, header_style="bold", show_edge=False)
     for name in columns:
         table.add_column(Text(name), justify="left" if name in left else "right", overflow="fold")
     for row in rows:

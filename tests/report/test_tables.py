@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 from typing import Any
 
 import pandas as pd
 import pytest
+from rich.console import Console
 
 from hybrid_kernels.measure.sweep import frame
 from hybrid_kernels.records import Choice, Facts, Plan, Reading, Tensor, Walk
@@ -294,6 +296,20 @@ def test_a_plan_is_told_by_shape_and_by_what_would_help() -> None:
     ]
     assert "More device memory saves nothing" in tables.plan_words(dataclasses.replace(plan, saved_by_one_gb=0.0))[-1]
     assert len(tables.plan_words(dataclasses.replace(plan, rules={}, saved_by_one_gb=None))) == 2
+
+
+@pytest.mark.parametrize("width", [76, 80, 100, 120])
+def test_a_narrow_terminal_folds_a_table_between_words(width: int) -> None:
+    """No number, word or heading is cut in two, and no line is wider than the terminal."""
+    rows = [
+        reading(arm, mib, gbs) for mib in (12.5, 384) for arm, gbs in (("resident", 14), ("in_place", 1), ("copy", 2))
+    ]
+    held = io.StringIO()
+    Console(width=width, file=held).print(tables.sweep_table(sweep(*rows)))
+    lines = held.getvalue().splitlines()
+    wide = tables.as_text(tables.sweep_table(sweep(*rows)))
+    assert max(map(len, lines)) <= width
+    assert sorted(held.getvalue().split()) == sorted(wide.split())
 
 
 def test_markup_in_a_value_is_shown_as_it_is() -> None:
