@@ -91,6 +91,7 @@ def format_gbs(value: float) -> str:
 
 _BYTE_STEPS = ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"), (1, "B"))
 _SECOND_STEPS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
+_STEPS = dict.fromkeys(("s", "second", "seconds"), _SECOND_STEPS) | dict.fromkeys(("B", "byte", "bytes"), _BYTE_STEPS)
 
 
 def scale(unit: str, magnitude: float) -> tuple[float, str]:
@@ -98,7 +99,7 @@ def scale(unit: str, magnitude: float) -> tuple[float, str]:
 
     Only seconds and bytes get a prefix; asv's placeholder `unit` prints as nothing.
     """
-    steps = {"s": _SECOND_STEPS, "seconds": _SECOND_STEPS, "bytes": _BYTE_STEPS}.get(unit)
+    steps = _STEPS.get(unit)
     if steps is None:
         return 1.0, "" if unit == "unit" else unit
     for size, text in steps:

@@ -140,3 +140,13 @@ def test_numbers_beyond_counting_get_an_exponent():
     assert [units.significant(value) for value in (1e308, -2.5e20, 1e-320)] == ["1e+308", "-2.5e+20", "1e-320"]
     assert units.significant(1.25e17) == "125,000,000,000,000,000"
     assert units.format_value(1e308, "seconds") == "1e+308 s"
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "shown"),
+    [(2e-3, "second", "2.00 ms"), (2e-3, "s", "2.00 ms"), (2**20, "B", "1.00 MiB"), (2**20, "byte", "1.00 MiB"),
+     (0.601, "unit", "0.601")],
+)  # fmt: skip
+def test_every_spelling_of_a_unit_is_printed_the_same_way(value: float, unit: str, shown: str) -> None:
+    """Seconds and bytes get a prefix however a benchmark spells them; the placeholder prints as nothing."""
+    assert units.format_value(value, unit) == shown

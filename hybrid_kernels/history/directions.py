@@ -86,3 +86,8 @@ def of_unit(unit: str) -> int:
     if _COST.fullmatch(text):
         return LOWER
     return UNKNOWN
+
+
+def quantity(unit: str) -> str:
+    """What there is more or less of, for a sentence; asv's placeholder "unit" says nothing."""
+    return unit if unit not in ("", "unit") else "of it"

@@ -32,7 +32,7 @@ import numpy as np
 
 from hybrid_kernels import records, units
 from hybrid_kernels.errors import BadInput
-from hybrid_kernels.history import folders, store
+from hybrid_kernels.history import directions, folders, store
 from hybrid_kernels.judge import figure_series, ledger, moves, series
 from hybrid_kernels.judge.figure_series import Stretch
 from hybrid_kernels.judge.ledger import Ledger, Method
@@ -383,7 +383,8 @@ class _Judge:
             f"; {len(arms)} control arm{'s' * (len(arms) != 1)} kept the level" if arms else "; no control arm measured"
         )
         if s.direction == 0:
-            return "change", f"direction unknown: nothing says whether more {s.unit or 'of it'} is better{held}", None
+            text = f"direction unknown: nothing says whether more {directions.quantity(s.unit)} is better{held}"
+            return "change", text, None
         better = (_level(s, new) > _level(s, old)) == (s.direction > 0)
         return ("improvement" if better else "regression"), f"same version, another level{held}", None
 

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from hybrid_kernels.errors import NothingMeasured
-from hybrid_kernels.history import importers
+from hybrid_kernels.history import directions, importers
 from hybrid_kernels.judge import moves, stats
 from hybrid_kernels.records import Comparison, Sampled, Verdict
 from hybrid_kernels.units import significant
@@ -356,7 +356,7 @@ def _word(row: _Row, hit: bool, floor: float, level: float, family: int) -> tupl
     if direction == 0:
         return (
             UNADJUDICABLE,
-            f"direction unknown: nothing says whether more {row.verdict.unit or 'of it'} is better",
+            f"direction unknown: nothing says whether more {directions.quantity(row.verdict.unit)} is better",
             None,
         )
     size = abs(known.mean)

@@ -136,9 +136,8 @@ def _controls(controls: Sequence[Verdict]) -> str:
         _line([text(row.name), _whole(verdicts.percent(row.change)), _whole(verdicts.interval(row)), row.verdict])
         for row in [*moved, *(row for row in controls if row.verdict != "moved")][:40]
     ]
-    summary = (
-        f"Control arms: {len(moved)} of {len(controls)} moved" if moved else f"Control arms: all {len(controls)} held"
-    )
+    held = f"all {len(controls)} held" if len(controls) != 1 else "the only one held"
+    summary = f"Control arms: {len(moved)} of {len(controls)} moved" if moved else f"Control arms: {held}"
     return _folded(summary, "\n".join(lines))
 
 

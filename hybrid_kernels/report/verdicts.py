@@ -10,8 +10,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from hybrid_kernels import units
 from hybrid_kernels.records import Comparison, Verdict
-from hybrid_kernels.units import format_bytes, format_seconds, significant
+from hybrid_kernels.units import significant
 
 MOVED = ("slower", "faster", "unsettled", "added", "removed", "method changed")
 """Verdicts that a reader must see; failures join them (see `notable`)."""
@@ -93,13 +94,7 @@ def notable(rows: Iterable[Verdict]) -> tuple[list[Verdict], list[Verdict]]:
 
 def value(row: Verdict, number: float | None) -> str:
     """A value with its unit, three digits; "-" where there is none."""
-    if number is None:
-        return "-"
-    if row.unit in ("seconds", "second", "s"):
-        return format_seconds(number)
-    if row.unit in ("bytes", "byte", "B"):
-        return format_bytes(number)
-    return f"{significant(number)} {row.unit}".rstrip()
+    return "-" if number is None else units.format_value(number, row.unit)
 
 
 def percent(change: float | None) -> str:

@@ -59,3 +59,8 @@ def test_declared_beats_all(results):
 def test_type_of_name(name, kind):
     """The type of a benchmark that is gone follows from its name, as asv has it."""
     assert directions.type_of(name)[0] == kind
+
+
+def test_the_placeholder_unit_names_no_quantity():
+    """asv writes "unit" for a benchmark that declares none; a sentence about it speaks of "it"."""
+    assert [directions.quantity(unit) for unit in ("unit", "", "tok")] == ["of it", "of it", "tok"]

@@ -65,7 +65,7 @@ def test_moved_rows_are_in_sight_and_the_rest_is_folded():
     ]  # fmt: skip
     assert html.count("<details>") == html.count("</details>") == 4
     assert [part.split("</summary>")[0] for part in html.split("<summary>")[1:]] == [
-        "1 more benchmark: 1 same", "Control arms: all 1 held", "Where this ran", "What this run cannot catch",
+        "1 more benchmark: 1 same", "Control arms: the only one held", "Where this ran", "What this run cannot catch",
     ]  # fmt: skip
     assert Cells(html).tags.count("table") == 3
 
