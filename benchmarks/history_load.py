@@ -15,6 +15,7 @@ import json
 import os
 import platform
 import random
+import re
 import shutil
 import statistics
 import subprocess
@@ -30,6 +31,8 @@ WAYS = {
     "second load, one new file": "new",
     "second load, one benchmark": "one",
 }
+JUDGING = {"events of one benchmark": "events", "pages": "pages"}
+"""With --judge: a second load and what is made of it. Importing pandas and scipy is not counted."""
 
 
 def generate(root: Path, machines: int, commits: int, series: int) -> None:
@@ -100,6 +103,17 @@ def measure(way: str, results: str) -> tuple[float, int]:
 
     from hybrid_kernels.history import store
 
+    if way in JUDGING.values():
+        from hybrid_kernels.judge import events
+        from hybrid_kernels.report.dashboard import build, kept, links
+
+        start = time.perf_counter()
+        if way == "events":
+            history = events.History(results)
+            history.events(rf"^{re.escape(sorted(history.stored.benchmarks)[0])}$")
+        else:
+            build.build(kept.Source(Path(results), links.Project("synthetic"), Path(results) / "figures.toml"))
+        return time.perf_counter() - start, 0
     benchmark = None
     if way == "one":
         benchmark = f"^{store.load(results).frame['benchmark'].iloc[-1]}$".replace(".", r"\.")
@@ -108,13 +122,13 @@ def measure(way: str, results: str) -> tuple[float, int]:
     return time.perf_counter() - start, len(frame)
 
 
-def repeat(results: Path, times: int) -> dict[str, tuple[list[float], int, float]]:
+def repeat(results: Path, times: int, ways: dict[str, str]) -> dict[str, tuple[list[float], int, float]]:
     """For each way: seconds of each repetition, rows, and the most memory a process took (MiB)."""
-    found: dict[str, tuple[list[float], int, float]] = {name: ([], 0, 0.0) for name in WAYS}
+    found: dict[str, tuple[list[float], int, float]] = {name: ([], 0, 0.0) for name in ways}
     with tempfile.TemporaryDirectory() as cache:
         environment = {**os.environ, "HYBRID_KERNELS_CACHE": cache}
         for _ in range(times):
-            for name, way in WAYS.items():  # interleaved: whatever the machine does meanwhile meets all of them
+            for name, way in ways.items():  # interleaved: whatever the machine does meanwhile meets all of them
                 if way == "first":
                     shutil.rmtree(cache, ignore_errors=True)
                 touched = next(path for path in sorted(results.rglob("*-*.json"))) if way == "new" else None
@@ -129,7 +143,7 @@ def repeat(results: Path, times: int) -> dict[str, tuple[list[float], int, float
 
 def table(found: dict[str, tuple[list[float], int, float]]) -> str:
     """The times as a Markdown table."""
-    asv = min(found["asv, every file"][0])
+    asv = min(found["asv, every file"][0]) if "asv, every file" in found else float("nan")
     lines = ["| way | best ms | median ms | of asv's | rows | peak MiB |", "| --- | ---: | ---: | ---: | ---: | ---: |"]
     for name, (seconds, rows, memory) in found.items():
         counted = f"{rows:,}" if name != "asv, every file" else f"{rows:,} files"
@@ -145,7 +159,8 @@ def main() -> None:
     parser.add_argument("--synthetic", metavar="MxCxS", help="machines x commits x series of a history made for this")
     parser.add_argument("--keep", type=Path, help="folder to make the synthetic history in, and to leave it there")
     parser.add_argument("--times", type=int, default=7, help="repetitions (default 7)")
-    parser.add_argument("--way", choices=WAYS.values(), help=argparse.SUPPRESS)
+    parser.add_argument("--judge", action="store_true", help="instead first and second load, events and pages")
+    parser.add_argument("--way", choices=[*WAYS.values(), *JUDGING.values()], help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.way:
         import resource
@@ -164,7 +179,8 @@ def main() -> None:
                 generate(results, machines, commits, series)
         print(f"{results if options.results else options.synthetic} on {platform.processor() or platform.machine()},")
         print(f"{os.cpu_count()} cores, Python {platform.python_version()}, {time.strftime('%Y-%m-%d')}\n")
-        print(table(repeat(results, options.times)))
+        ways = {**{name: WAYS[name] for name in ("first load", "second load")}, **JUDGING} if options.judge else WAYS
+        print(table(repeat(results, options.times, ways)))
 
 
 if __name__ == "__main__":

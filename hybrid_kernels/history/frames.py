@@ -101,18 +101,28 @@ def frame(table: Table, rows: NDArray[np.intp] | None, cells: Cells, context: Co
 
     # Rows lie in the order of their files; bring those into the order of commits, whatever order they were read in.
     by_commit = sorted(range(len(table.files)), key=lambda at: (context.order_of_file[at], context.paths[at]))
-    if rows is None and by_commit != list(range(len(by_commit))):
-        rows = np.arange(table.codes.shape[1])
-    file = np.repeat(np.arange(len(table.files), dtype=np.int32), table.rows_of_file)
+    counts = table.rows_of_file
+    all_codes, all_numbers, file_order = table.codes, table.numbers, np.array(by_commit, np.int32)
     if rows is not None:
-        counts = np.bincount(file[rows], minlength=len(table.files))
+        starts = np.cumsum(counts) - counts
+        counts = np.diff(np.searchsorted(rows, [*starts, table.codes.shape[1]]))  # rows ascend
         before = np.cumsum(counts) - counts  # of the first row of each file among `rows`
         counts = counts[by_commit]
         after = np.cumsum(counts) - counts
         rows = rows[np.repeat(before[by_commit] - after, counts) + np.arange(len(rows))]
-        file = file[rows]
-    code = dict(zip(columns.CODES, table.codes if rows is None else table.codes[:, rows], strict=True))
-    number = dict(zip(columns.NUMBERS, table.numbers if rows is None else table.numbers[:, rows], strict=True))
+        all_codes, all_numbers = table.codes[:, rows], table.numbers[:, rows]
+    else:
+        if by_commit != list(range(len(by_commit))):
+            ends = np.cumsum(counts)
+            parts = [
+                slice(int(ends[at] - counts[at]), int(ends[at])) for at in by_commit
+            ]  # whole files: no index a row
+            all_codes = np.concatenate([table.codes[:, part] for part in parts], axis=1)
+            all_numbers = np.concatenate([table.numbers[:, part] for part in parts], axis=1)
+        counts = counts[by_commit]
+    file = np.repeat(file_order, counts)
+    code = dict(zip(columns.CODES, all_codes, strict=True))
+    number = dict(zip(columns.NUMBERS, all_numbers, strict=True))
 
     def words(codes: NDArray[Any], categories: Sequence[str]) -> pd.Categorical:
         """Only the categories that occur, in the order in which they do."""
@@ -121,8 +131,9 @@ def frame(table: Table, rows: NDArray[np.intp] | None, cells: Cells, context: Co
 
     def of_file(values: Sequence[str]) -> pd.Categorical:
         numbering: Numbering[str] = Numbering()
-        numbered = np.array([numbering[value] for value in values], np.int32)
-        return words(numbered[file], list(numbering))
+        numbered = [numbering[values[at]] for at, count in zip(by_commit, counts.tolist(), strict=True) if count]
+        codes = np.repeat(np.array(numbered, np.int32), counts[counts > 0])
+        return pd.Categorical.from_codes(codes, categories=pd.Index(list(numbering), dtype="str"))
 
     texts: Numbering[str] = Numbering()
     text = np.array([texts[one] for one in cells.texts], np.int32)

@@ -163,7 +163,7 @@ class StoredHistory:
 
         BadInput when a filter matches nothing.
         """
-        with _no_collection():
+        with no_collection():
             machines = [machine] if isinstance(machine, str) else list(machine or ())
             return StoredHistory(self._roots, samples=self._samples, benchmark=benchmark, machines=machines)
 
@@ -240,6 +240,30 @@ class StoredHistory:
             }
         )
         return frame.sort_values(["order", "file"], kind="stable", ignore_index=True)
+
+    def facts(self, file: str) -> dict[str, Any]:
+        """Machine facts and environment parameters in the result file `file`; empty when it is none of these."""
+        record = self._record_of.get(file)
+        return json.loads(record.facts) if record is not None else {}
+
+    @cached_property
+    def _record_of(self) -> dict[str, columns.FileRecord]:
+        return {one.path: one.record for one in self._files}
+
+    def series_names(self) -> set[tuple[str, str, str]]:
+        """(machine, benchmark, cell) of every row that the filters let through, without making the frame."""
+        machines: columns.Numbering[str] = columns.Numbering()
+        of_file = np.array([machines[file.machine] for file in self._files], np.int64)
+        file = np.repeat(np.arange(len(self._files)), self._table.rows_of_file)
+        rows = slice(None) if self._rows is None else self._rows
+        count = max(len(self._table.cells), 1)
+        names = list(machines)
+        pairs = np.unique(of_file[file[rows]] * count + self._table.codes[1][rows])
+        return {
+            (names[pair // count], self._table.benchmarks[self._table.cells[pair % count][0]],
+             self._cells.texts[pair % count])
+            for pair in pairs.tolist()
+        }  # fmt: skip
 
     def _partial(self) -> NDArray[np.bool_]:
         table = self._table
@@ -331,7 +355,7 @@ def load(
     BadInput
         `results` names no folder, or a filter matches nothing; the message lists near names.
     """
-    with _no_collection():
+    with no_collection():
         loaded = [_load_root(root, use_cache=cache) for root in folders.roots(results)]
         machines = [machine] if isinstance(machine, str) else list(machine or ())
         return StoredHistory(loaded, samples=samples, benchmark=benchmark, machines=machines)
@@ -404,8 +428,8 @@ def _decoded_batches(
 
 
 @contextmanager
-def _no_collection() -> Iterator[None]:
-    """Without the cyclic garbage collector: loading makes many objects and no cycles, and it would visit them all."""
+def no_collection() -> Iterator[None]:
+    """Without the cyclic garbage collector, for what makes many objects and no cycles: it would visit them all."""
     enabled = gc.isenabled()
     gc.disable()
     try:

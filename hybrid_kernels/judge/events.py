@@ -23,9 +23,9 @@ import datetime
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -209,8 +209,7 @@ class History:
         if benchmark is None and machine is None:
             return self._events
         wanted = self.stored.narrowed(benchmark, machine)
-        keys = ["machine", "benchmark", "cell"]
-        there = set(wanted.frame[keys].drop_duplicates().astype(str).itertuples(index=False, name=None))
+        there = wanted.series_names()
         judged = self._events if "_events" in self.__dict__ else self._around(wanted)._events
         return tuple(event for event in judged if (event.machine, event.benchmark, event.cell) in there)
 
@@ -223,7 +222,7 @@ class History:
             return self
         methods = [m for figure in self.ledger.figures.values() for m in (*(r.method for r in figure.records),
                    *(self.ledger.methods[name] for name in figure.methods))]  # fmt: skip
-        names = {str(name) for name in wanted.frame["benchmark"].cat.categories} | self.controls
+        names = {name for _, name, _ in wanted.series_names()} | self.controls
         names |= {name for name in self.stored.benchmarks if series.named(name, self.ledger.facts)}
         names |= {method.benchmark for method in methods if method.benchmark is not None}
         pattern = rf"^(?:{'|'.join(map(re.escape, sorted(names)))})$"
@@ -270,8 +269,7 @@ class _Judge:
                 self.fact_series.setdefault(s.machine, []).append(s)
             elif self.is_control(s):
                 self.controls.setdefault(s.machine, []).append(s)
-        files = history.stored.files
-        self.file_facts: dict[str, Mapping[str, Any]] = dict(zip(files["file"], files["facts"], strict=True))
+        self.file_facts = cache(history.stored.facts)  # of a result file
 
     def is_control(self, s: Series) -> bool:
         return s.benchmark in self.history.controls
@@ -628,8 +626,8 @@ class _Judge:
     def facts_between(self, a: Series, last: int, b: Series, first: int) -> tuple[FactChange, ...]:
         """Facts that differ between two points: those in their result files and those stored as series."""
         found: list[FactChange] = []
-        one = self.file_facts.get(a.points[last].file, {})
-        other = self.file_facts.get(b.points[first].file, {})
+        one = self.file_facts(a.points[last].file)
+        other = self.file_facts(b.points[first].file)
         found += [
             FactChange(name, str(one[name]), str(other[name]))
             for name in one.keys() & other.keys()

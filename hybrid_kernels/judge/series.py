@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from hybrid_kernels.history import store
 from hybrid_kernels.judge import moves, steps
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Point:
     """One value of a series as the results hold it, with what it was measured with."""
 
@@ -168,6 +169,11 @@ def _same(value: str, wanted: Sequence[str]) -> bool:
 
 def from_frame(frame: pd.DataFrame) -> list[Series]:
     """The series of a history frame, in order of first appearance. Cells that failed or were skipped hold no value."""
+    with store.no_collection():
+        return _from_frame(frame)
+
+
+def _from_frame(frame: pd.DataFrame) -> list[Series]:
     import pandas as pd
 
     usable = frame[np.isfinite(frame["value"].to_numpy())]
@@ -179,7 +185,9 @@ def from_frame(frame: pd.DataFrame) -> list[Series]:
     usable = usable.iloc[np.argsort(number, kind="stable")]
     texts = {name: usable[name].astype(object).tolist() for name in (*keys, "commit", "version", "file", "unit")}
     counts = {name: usable[name].tolist() for name in ("number", "repeat", "direction")}
-    dates = [None if date is pd.NaT else date for date in usable["date"].dt.to_pydatetime()]
+    place, distinct = pd.factorize(usable["date"])  # one object a date, not one a value; -1 finds the None at the end
+    known = [*pd.DatetimeIndex(distinct).to_pydatetime().tolist(), None]
+    dates = [known[at] for at in place.tolist()]
     values, low, high = (usable[name].to_numpy(dtype=float) for name in ("value", "ci_low", "ci_high"))
     listed = {name: column.tolist() for name, column in (("value", values), ("low", low), ("high", high))}
     points = [
