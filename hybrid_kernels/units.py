@@ -33,9 +33,10 @@ def parse_bytes(text: str, name: str = "bytes") -> int:
     value, unit = _split(text, name, "7.7GB or 256MiB")
     if unit not in _BYTE_UNITS:
         raise BadInput(f"{name}: unknown unit {unit!r} in {text!r}; use B, kB, MB, GB, KiB, MiB or GiB")
-    if value < 0 or not math.isfinite(value):
+    nbytes = value * _BYTE_UNITS[unit]
+    if nbytes < 0 or not math.isfinite(nbytes):
         raise BadInput(f"{name}: {text!r} must be a finite number of bytes, zero or more")
-    return round(value * _BYTE_UNITS[unit])
+    return round(nbytes)
 
 
 def parse_seconds(text: str, name: str = "seconds") -> float:
@@ -43,9 +44,10 @@ def parse_seconds(text: str, name: str = "seconds") -> float:
     value, unit = _split(text, name, "20m or 90s")
     if unit and unit not in _SECOND_UNITS:
         raise BadInput(f"{name}: unknown unit {unit!r} in {text!r}; use s, ms, us, m or h")
-    if value < 0 or not math.isfinite(value):
+    seconds = value * _SECOND_UNITS.get(unit, 1.0)
+    if seconds < 0 or not math.isfinite(seconds):
         raise BadInput(f"{name}: {text!r} must be a finite time, zero or more")
-    return value * _SECOND_UNITS.get(unit, 1.0)
+    return seconds
 
 
 def gbs(nbytes: float, seconds: float) -> float:

@@ -73,9 +73,11 @@ class Costs:
         for n, k, _, *span in rows:
             if (n, k) == (tensor.n, tensor.k):
                 return span[0], span[1], span[2]
-        sizes = np.array([row[2] for row in rows], dtype=float)
-        low, mid, high = (_at(sizes, np.array([row[i] for row in rows]), tensor.packed_bytes) for i in (4, 3, 5))
-        return mid, low, high
+        sizes, mids, lows, highs = np.array([row[2:] for row in rows], dtype=float).T
+        mid = _at(sizes, mids, tensor.packed_bytes)
+        # Ends of the interval as shares of the median: lines through them of their own would cross beyond the sizes.
+        low, high = (float(np.interp(tensor.packed_bytes, sizes, ends / mids)) for ends in (lows, highs))
+        return mid, mid * low, mid * high
 
     @property
     def copy(self) -> str:

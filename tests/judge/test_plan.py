@@ -212,6 +212,23 @@ def test_beyond_the_sizes_measured_shapes_of_equal_bytes_are_one_size() -> None:
     assert low < seconds < high
 
 
+@pytest.mark.parametrize("packed", [2**20, 100 * 2**20, 2**30])
+def test_an_interval_holds_its_median_beyond_the_sizes_measured(packed: int) -> None:
+    """Copies of 64 MiB known to 0.1 % and of 256 MiB to 2 %: lines through the ends alone would cross below and above.
+
+    Below, the share of the nearest size holds (0.999 to 1.001), above likewise (0.98 to 1.02).
+    """
+    sizes = {64 * 2**20: 0.001, 256 * 2**20: 0.02}
+    points = [
+        (size // 2560, 5120, size, size / 55e9, (1 - e) * size / 55e9, (1 + e) * size / 55e9)
+        for size, e in sizes.items()
+    ]
+    mid, low, high = plan.Costs("cuda", "m", {"copy": points}).seconds("copy", tensor(packed, "t"))
+    assert mid == pytest.approx(packed / 55e9)
+    share = {2**20: 0.001, 100 * 2**20: 0.001 + 0.019 * 36 / 192, 2**30: 0.02}[packed]
+    assert (low / mid, high / mid) == (pytest.approx(1 - share), pytest.approx(1 + share))
+
+
 def test_a_budget_that_holds_no_ring_says_what_would_do() -> None:
     """1.3 GB holds scales and zero points, but not the ring and what is too large for it; the least is named."""
     with pytest.raises(BadInput, match=r"holds no overlapped plan.*GiB would"):
