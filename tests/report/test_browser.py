@@ -314,6 +314,21 @@ def test_page_fits_a_phone(chromium, fleet, name):
     context.close()
 
 
+def test_long_units_stay_in_their_card_on_a_phone(chromium, fleet):
+    """The two levels of an event wrap where a unit is long, instead of running out of the card."""
+    context = chromium.new_context(viewport={"width": 360, "height": 740})
+    visitor = Visitor(context, (fleet.root / "html").as_uri()).open("corrections.html")
+    past = visitor.page.evaluate(
+        """() => [...document.querySelectorAll(".event .levels")].map((levels) => {
+          levels.append(" requests answered within a deadline / second");
+          return levels.getBoundingClientRect().right - levels.closest(".event").getBoundingClientRect().right;
+        })"""
+    )
+    assert past
+    assert max(past) <= 0
+    context.close()
+
+
 def test_empty_pages_say_what_to_do(chromium, asv_project):
     """With nothing measured yet each page shows its words for that, and a command to start with."""
     html = asv_project(1).publish()
