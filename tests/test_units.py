@@ -63,7 +63,7 @@ def test_text_that_is_no_quantity_is_refused_by_name(parse: Callable[..., float]
 @pytest.mark.parametrize(("parse", "text"), [(units.parse_bytes, "1e308GB"), (units.parse_seconds, "1e308h")])
 def test_a_quantity_that_its_unit_makes_infinite_is_refused(parse: Callable[[str, str], float], text: str) -> None:
     """The number alone is finite, and the product is not."""
-    with pytest.raises(BadInput, match="--option: .* must be a finite"):
+    with pytest.raises(BadInput, match=r"--option: .* must be a finite"):
         parse(text, "--option")
 
 
