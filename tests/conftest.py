@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import tarfile
 from pathlib import Path
 
@@ -12,6 +13,11 @@ from hypothesis import settings
 # No deadline: a busy machine may pause any example, and no test here is about absolute time.
 settings.register_profile("hybrid_kernels", deadline=None)
 settings.load_profile("hybrid_kernels")
+
+
+# A job started in the background ignores Ctrl-C and hands that down: the processes that tests interrupt must hear it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
