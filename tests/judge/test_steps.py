@@ -82,8 +82,10 @@ def test_reversed(seed):
     """Read backwards, a series has the same step, turned over."""
     values = noise(seed, 40) * np.where(np.arange(40) < 20, 1.0, 1.5)
 
-    (forwards,), (backwards,) = steps.find(values), steps.find(values[::-1])
+    found = steps.find(values), steps.find(values[::-1])
 
+    # chance makes another step in a few of 1,000 series (steps.false_rate): the planted one is the one in the middle
+    forwards, backwards = (min(all_of, key=lambda one: abs(one.index - 20)) for all_of in found)
     assert backwards.index == 40 - forwards.index
     assert backwards.ratio == pytest.approx(1 / forwards.ratio)
 
