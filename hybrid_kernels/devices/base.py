@@ -176,7 +176,7 @@ class Device(Closing):
     def walk_copy_arm(self, steps: Sequence[Placed], form: str = "eager") -> Arm:
         """The arm whose one pass copies the weights of `steps` (all in place) ahead, one after the other, and no more.
 
-        The floor of an overlapped walk over the same pages: pages of one host differ in what a copy of them reaches.
+        The floor of an overlapped walk over the same pages: a sweep's copies of other pages can be faster.
         """
         raise BadInput(f"walk: device {self.name} has no walks; use cpu or cuda")
 

@@ -152,8 +152,8 @@ def predict(
     """Step seconds (median, low, high) of a walk that reads each tensor by its strategy, and those of each pass.
 
     `copy_seconds`: what copying the cold tensors one after the other was measured to take on the very pages of the
-    walk. Pages of one host differ in that (by a fifth on the H200 machine, docs/plan.md), and a sweep's copy, made of
-    other pages, cannot know it; without it the sweep's own copies are taken.
+    walk. On an H200 it was up to a tenth slower than a sweep's copies of other pages, for a reason not established
+    (docs/plan.md); without it the sweep's own copies are taken.
     """
     if schedule == "serial":
         spans = [costs.seconds(strategy, tensor) for tensor, strategy in zip(tensors, strategies, strict=True)]

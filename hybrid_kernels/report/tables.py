@@ -304,8 +304,8 @@ def walk_words(rows: Sequence[Walk]) -> list[str]:
             )
     if any(row.copy_seconds is not None for row in rows):
         lines.append(
-            "Predicted and floor of an overlapped step rest on a copy of its own cold weights, timed beside it: pages "
-            "of one host differ in what a copy of them reaches."
+            "Predicted and floor of an overlapped step rest on a copy of its own cold weights, timed beside it: the "
+            "sweep's copies of other pages can be faster."
         )
     return lines
 
