@@ -105,6 +105,31 @@ def test_ctrl_c_keeps_the_finished_rows(tmp_path: Path) -> None:
     assert "1.00" in out or " 1 " in out
 
 
+def test_an_error_in_the_second_size_keeps_the_first(tmp_path: Path) -> None:
+    """Pages that stay in memory from the second size on: one line, exit 2, and the finished row is in the file."""
+    target = tmp_path / "p.json"
+    command = (
+        "import sys; from hybrid_kernels.devices import evicted\n"
+        "own = evicted.EvictedMapping.evict\n"
+        "def evict(mapping):\n"
+        "    if mapping._bytes > 3 << 20: raise evicted.ConditionNotMet('scratch: 7 of 9 pages stayed in memory')\n"
+        "    own(mapping)\n"
+        "evicted.EvictedMapping.evict = evict\n"
+        f"sys.argv = ['hybrid-kernels', *{SMALL!r}, '--sizes', '1,4', '--json', {str(target)!r}]\n"
+        "from hybrid_kernels.cli import main; main()"
+    )
+    got = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, timeout=120, check=False)
+    assert got.returncode == 2, got.stderr
+    assert got.stderr.splitlines()[-2:] == [
+        f"hybrid-kernels: ended early: 1 of 2 sizes finished, kept in {target}",
+        "hybrid-kernels: scratch: 7 of 9 pages stayed in memory",
+    ]
+    document = json.loads(target.read_text())
+    assert document["complete"] is False
+    assert document["error"] == "scratch: 7 of 9 pages stayed in memory"
+    assert {row["packed_mib"] for row in document["rows"]} == {1.0}
+
+
 def test_ctrl_c_before_anything_was_measured_is_said() -> None:
     """A command that has nothing to keep yet still ends with one line and 130, and no traceback."""
     command = (

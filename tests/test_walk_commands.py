@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -58,7 +59,7 @@ def test_a_plan_is_made_walked_and_drawn(sweep: Path, tmp_path: Path) -> None:
         (["walk", "--model", "qwen2.5-0.5b", "--plan", "/nonexistent.json"], "/nonexistent.json"),
         (["walk", "--model", "qwen2.5-0.5b", "--plot", "w.bmp"], "--plot"),
         (["walk", "--model", "qwen2.5-0.5b", "--fractions", "2", "--sweep", "SWEEP"], "fraction"),
-        (["walk", "--model", "qwen2.5-0.5b", "--resident-bytes", "1kB", "--sweep", "SWEEP"], "budget"),
+        (["walk", "--model", "qwen2.5-0.5b", "--resident-bytes", "1kB"], "scales and zero points and one tensor"),
         (["walk", "--model", "qwen2.5-0.5b", "--resident-bytes", "100TB"], "budget: 93,100 GiB is more than device"),
         (["walk", "--model", "qwen2.5-0.5b", "--reps", "0"], "reps"),
         (["walk", "--model", "qwen2.5-0.5b", "--ring", "1"], "ring"),
@@ -100,3 +101,20 @@ def test_a_plan_for_another_model_is_refused(sweep: Path, tmp_path: Path) -> Non
     got = run("walk", "--device", "cpu", "--plan", tmp_path / "p.json", "--sweep", sweep)
     assert got.returncode == 2
     assert "are not those of qwen2.5-0.5b" in got.stderr
+
+
+def test_ctrl_c_in_the_sweep_of_a_walk_is_said(tmp_path: Path) -> None:
+    """Interrupted before the first walk: the file says that it is not complete, and there is no traceback."""
+    target = tmp_path / "w.json"
+    command = [*RUN, "walk", "--device", "cpu", "--model", "qwen2.5-0.5b", "--reps", "500", "--json", str(target)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        assert child.stderr is not None
+        before = child.stderr.readline()
+        child.send_signal(signal.SIGINT)
+        _, err = child.communicate(timeout=60)
+    assert child.returncode == 130, before + err
+    assert err.splitlines()[-1] == f"hybrid-kernels: interrupted: 0 of 2 walks finished, kept in {target}"
+    assert "Traceback" not in err
+    document = json.loads(target.read_text())
+    assert document["complete"] is False
+    assert document["rows"] == []

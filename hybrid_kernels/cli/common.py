@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from hybrid_kernels.errors import BadInput
+from hybrid_kernels.errors import BadInput, HybridKernelsError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,6 +56,40 @@ def as_json(document: Any) -> bytes:
     import json
 
     return (json.dumps(document, indent=1, allow_nan=False, ensure_ascii=False) + "\n").encode()
+
+
+class Keeping:
+    """Measuring whose finished `rows` are reported however it ends: through, by Ctrl-C, or by an error after the first
+    of them."""
+
+    def __init__(self, rows: Sequence[object]) -> None:
+        self.rows, self.interrupted = rows, False
+        self.error: HybridKernelsError | None = None
+
+    def __enter__(self) -> Keeping:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if isinstance(error, KeyboardInterrupt):
+            self.interrupted = True
+        elif isinstance(error, HybridKernelsError) and self.rows:
+            self.error = error
+        else:
+            return False
+        return True
+
+    def fields(self) -> dict[str, Any]:
+        """For `--json`: whether everything asked for is in the file, and why not."""
+        why = {} if self.error is None else {"error": " ".join(str(self.error).split())}
+        return {"complete": not self.interrupted and self.error is None, **why}
+
+    def leave(self, finished: str) -> None:
+        """End the command where measuring did not go through, saying what was `finished`."""
+        if self.interrupted:
+            fail(f"interrupted: {finished}", 130)
+        if self.error is not None:
+            print(f"hybrid-kernels: ended early: {finished}", file=sys.stderr)
+            raise self.error
 
 
 class ProgressLine:

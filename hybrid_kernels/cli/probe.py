@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hybrid_kernels.cli.app import app
-from hybrid_kernels.cli.common import DEVICES, ProgressLine, as_json, check_outputs, fail, numbers
+from hybrid_kernels.cli.common import DEVICES, Keeping, ProgressLine, as_json, check_outputs, fail, numbers
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from hybrid_kernels.records import Reading
 
 
@@ -44,19 +46,19 @@ def probe(
 
     out = tables.console()
     rows: list[Reading] = []
-    interrupted = False
+    frame: pd.DataFrame | None = None
+    found: accesses.Explained | None = None
     with open_device(device, scratch=scratch, threads=threads, variant=variant) as opened:
         sweeping.check(opened, wanted, k=k, block=32, reps=reps)
         if explain:
             accesses.check(opened)
         load = facts_of.host_facts()["load_average"]  # before our own work adds to it
-        with ProgressLine("probe") as progress:
-            try:
-                frame = sweeping.sweep(opened, wanted, k=k, reps=reps, progress=progress, on_rows=rows.extend)
-            except KeyboardInterrupt:
-                interrupted = True
-                frame = sweeping.frame(opened.name, sweeping.mark_disorder(rows))
-            found = accesses.explain(opened, k=k, progress=progress) if explain and not interrupted else None
+        with ProgressLine("probe") as progress, Keeping(rows) as ending:
+            frame = sweeping.sweep(opened, wanted, k=k, reps=reps, progress=progress, on_rows=rows.extend)
+            if explain:
+                found = accesses.explain(opened, k=k, progress=progress)
+        if frame is None:
+            frame = sweeping.frame(opened.name, sweeping.mark_disorder(rows))
         facts = replace(facts_of.under_load(opened), load_average=load)
     for line in tables.facts_lines(facts):
         out.print(line, markup=False)
@@ -65,7 +67,7 @@ def probe(
     out.print(f"GB/s of packed bytes: {tables.interval_caption(reps)}; n samples each.\n", markup=False)
     for line in tables.sweep_words(frame, facts):
         out.print(f"- {line}", markup=False)
-    more: dict[str, Any] = {"complete": not interrupted}
+    more: dict[str, Any] = ending.fields()
     if found is not None:
         from hybrid_kernels.report.accesses import accesses_table, placement_words
 
@@ -81,9 +83,8 @@ def probe(
         from hybrid_kernels.report import charts
 
         charts.save(charts.sweep_chart(frame, facts), plot)
-    if interrupted:
-        kept = f", kept in {json}" if json is not None else ""
-        fail(f"interrupted: {len({row.n for row in rows})} of {len(wanted)} sizes finished{kept}", 130)
+    kept = f", kept in {json}" if json is not None else ""
+    ending.leave(f"{len({row.n for row in rows})} of {len(wanted)} sizes finished{kept}")
     for row in rows:
         if row.reason is not None:
             fail(f"{row.strategy} was not measured at N = {row.n}: {row.reason}", 1)

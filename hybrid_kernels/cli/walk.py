@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from hybrid_kernels.cli.app import app
-from hybrid_kernels.cli.common import DEVICES, ProgressLine, Results, as_json, check_outputs, fail, numbers
+from hybrid_kernels.cli.common import DEVICES, Keeping, ProgressLine, Results, as_json, check_outputs, fail, numbers
 from hybrid_kernels.errors import BadInput
 
 
@@ -67,27 +67,26 @@ def walk(
     out = tables.console()
     rows: list[Walk] = []
     right: tuple[int, bool] | None = None
-    interrupted = False
-    with open_device(device, scratch=scratch, threads=threads) as opened, ProgressLine("walk") as progress:
+    count = len(schedules) * max(len(splits), 1)
+    with open_device(device, scratch=scratch, threads=threads) as opened:
         walking.check(opened, tensors, splits, reps=reps, ring=ring, budget_bytes=budget)
+        for name in schedules if budget is not None else ():
+            planning.check_budget(known.name, tensors, budget, name, ring)
         if sweep is not None:
             costs = planning.Costs.of(planning.read_sweep(sweep))
             if costs.device != opened.name:
                 raise BadInput(f"--sweep: {sweep} is of device {costs.device}; this walk is on device {opened.name}")
-        else:
-            shapes = sorted({(tensor.n, tensor.k) for tensor in tensors})
-            costs = planning.Costs.of(sweeping.sweep_shapes(opened, shapes, reps=reps, progress=progress))
-        wanted: list[tuple[str, list[str]]] = []
-        for name in schedules:
-            if splits:
-                wanted += [(name, strategies) for strategies in splits]
-            else:
+        with ProgressLine("walk") as progress, Keeping(rows) as ending:
+            if sweep is None:
+                shapes = sorted({(tensor.n, tensor.k) for tensor in tensors})
+                costs = planning.Costs.of(sweeping.sweep_shapes(opened, shapes, reps=reps, progress=progress))
+            wanted = [(name, strategies) for name in schedules for strategies in splits]
+            for name in () if splits else schedules:
                 chosen = planning.choose(
                     known.name, tensors, costs, budget_bytes=budget, schedule=name, ring=ring, marginal=False
                 )
                 wanted.append((name, [choice.strategy for choice in chosen.choices]))
-        with walking.Tensors(opened, tensors) as pool:
-            try:
+            with walking.Tensors(opened, tensors) as pool:
                 for name, strategies in wanted:
                     row = walking.walk(
                         pool, known.name, strategies, schedule=name, reps=reps, ring=ring, progress=progress
@@ -98,8 +97,6 @@ def walk(
                     rows.append(replace(row, predicted_seconds=span[0], floor_seconds=least))
                 if capacity:
                     right = walking.capacity(pool, progress)
-            except KeyboardInterrupt:
-                interrupted = True
         facts = facts_of.collect(opened)
     for line in tables.facts_lines(facts):
         out.print(line, markup=False)
@@ -109,13 +106,13 @@ def walk(
         out.print(f"- {line}", markup=False)
     if json is not None:
         found = None if right is None else {"bytes": right[0], "whole_model": right[1]}
-        files.replace(json, as_json(document(facts, rows, complete=not interrupted, capacity=found)))
+        files.replace(json, as_json(document(facts, rows, **ending.fields(), capacity=found)))
     if plot is not None and rows:
         from hybrid_kernels.report import charts
 
         charts.save(charts.walk_chart(tables.walk_frame(rows), facts), plot)
-    if interrupted:
-        fail(f"interrupted: {len(rows)} of {len(wanted)} walks finished", 130)
+    kept = f", kept in {json}" if json is not None else ""
+    ending.leave(f"{len(rows)} of {count} walks finished{kept}")
     if any(row.outputs_identical is False for row in rows):
         fail("outputs differ from the all-resident walk: these numbers are not to be used", 1)
 

@@ -27,8 +27,8 @@ from hybrid_kernels.units import format_bytes
 COLD_CACHES = 4
 """Buffers that are rotated over hold at least this many last-level caches, so that no pass finds its bytes there."""
 
-PIECE = 512 * 2**20
-"""Bytes that one call of a kernel reads at most: Python hears Ctrl-C between calls. No smaller pass is cut."""
+PIECES = {"resident": 256 * 2**20, "in_place": 128 * 2**20}
+"""Bytes that one call of a kernel reads at most, by tier: Python hears Ctrl-C between calls. No smaller pass is cut."""
 COPY_PIECE = 64 * 2**20
 
 _DEFAULT_CACHE = 32 * 2**20  # where the kernel does not list one
@@ -45,20 +45,35 @@ def last_level_cache() -> int:
     return max(sizes, default=_DEFAULT_CACHE)
 
 
-def anonymous(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """A copy of `data` in page-aligned anonymous memory of its own, huge pages asked for."""
-    area = mmap.mmap(-1, max(data.nbytes, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # shared: 4 KiB pages only
+def _untouched(nbytes: int) -> npt.NDArray[np.uint8]:
+    """uint8 [nbytes] in page-aligned anonymous memory of its own, huge pages asked for."""
+    area = mmap.mmap(-1, max(nbytes, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # shared: 4 KiB pages only
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # a kernel built without them
             area.madvise(mmap.MADV_HUGEPAGE)
-    copy = np.frombuffer(area, np.uint8, count=data.nbytes).reshape(data.shape)
-    copy[...] = data
+    return np.frombuffer(area, np.uint8, count=nbytes)
+
+
+def fill(target: npt.NDArray[Any], source: npt.NDArray[Any]) -> None:
+    """Copy `source` into `target`, both C-contiguous and of one shape, piece by piece: first touches of gigabytes take
+    seconds, and Python hears Ctrl-C between calls only."""
+    into, values = target.reshape(-1), source.reshape(-1)
+    for part in pieces(len(into), into.nbytes, COPY_PIECE):
+        into[part] = values[part]
+
+
+def anonymous(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """A copy of `data` in page-aligned anonymous memory of its own, huge pages asked for."""
+    copy = _untouched(data.nbytes).reshape(data.shape)
+    fill(copy, data)
     return copy
 
 
 def whole_pages(nbytes: int) -> npt.NDArray[np.uint8]:
     """uint8 [nbytes rounded up to whole pages] in anonymous memory, every page touched."""
-    return anonymous(np.zeros(-(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE, np.uint8))
+    area = _untouched(-(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE)
+    fill(area, np.broadcast_to(np.uint8(0), area.shape))
+    return area
 
 
 class CpuPlaced(Placed):
@@ -76,8 +91,11 @@ class CpuPlaced(Placed):
         self.mappings: list[EvictedMapping] = []
         try:
             for _ in range(copies):
-                self.scales.append(np.array(weights.scales, np.float32))
-                self.zero_points.append(None if weights.zero_points is None else weights.zero_points.copy())
+                self.scales.append(np.empty(weights.scales.shape, np.float32))
+                fill(self.scales[-1], weights.scales)
+                self.zero_points.append(None if weights.zero_points is None else np.empty_like(weights.zero_points))
+                if (zeros := self.zero_points[-1]) is not None and weights.zero_points is not None:
+                    fill(zeros, weights.zero_points)
                 if strategy == "resident":
                     self.buffers.append(anonymous(weights.packed))
                 else:
@@ -205,7 +223,7 @@ class CpuDevice(Device):
             raise BadInput(f"x: shape {activation.shape} does not fit weights with k = {mine.k}; give a vector [k]")
         y = np.full(mine.n, np.nan, np.float32)  # poisoned: a row that is never written shows
 
-        parts = pieces(mine.n, mine.packed_bytes, PIECE)
+        parts = pieces(mine.n, mine.packed_bytes, PIECES[mine.strategy])
 
         def work(index: int) -> None:
             packed, scales, zeros = mine.packed(index), mine.scales[index], mine.zero_points[index]
@@ -251,7 +269,7 @@ class CpuDevice(Device):
     def stream_arm(self, placed: Placed, form: str = "eager") -> CpuArm:
         mine = self._own(placed, form)
 
-        parts = pieces(mine.n, mine.packed_bytes, PIECE)
+        parts = pieces(mine.n, mine.packed_bytes, PIECES[mine.strategy])
 
         def work(index: int) -> None:
             packed = mine.packed(index)

@@ -196,6 +196,31 @@ def device_bytes(tensors: Sequence[Tensor], strategies: Sequence[str], schedule:
     return meta + held + buffers
 
 
+def check_budget(model: str, tensors: Sequence[Tensor], budget_bytes: int | None, schedule: str, ring: int) -> None:
+    """BadInput, naming both numbers, when `budget_bytes` of device memory (None: no limit) hold no plan at all."""
+    if budget_bytes is None:
+        return
+    sizes = [tensor.packed_bytes for tensor in tensors]
+    meta = sum(tensor.total_bytes - tensor.packed_bytes for tensor in tensors)
+    if budget_bytes < meta + min(sizes):
+        raise BadInput(
+            f"budget: {format_bytes(budget_bytes)} is less than the {format_bytes(meta)} of scales and zero points and "
+            f"one tensor of {format_bytes(min(sizes))}; give more"
+        )
+    if schedule == "serial":
+        return
+    # Cold are at most the tensors of `cap` bytes or less, each of which fits a buffer of the ring; or none at all.
+    needs = [sum(sizes)]
+    for cap in set(sizes):
+        cold = sum(size <= cap for size in sizes)
+        needs.append(min(ring, cold) * cap + sum(size for size in sizes if size > cap))
+    if budget_bytes < meta + min(needs):
+        raise BadInput(
+            f"budget: {format_bytes(budget_bytes)} holds no {schedule} plan of {model} with a ring of {ring} buffers; "
+            f"{format_bytes(meta + min(needs))} would"
+        )
+
+
 def choose(
     model: str,
     tensors: Sequence[Tensor],
@@ -218,15 +243,8 @@ def choose(
         raise BadInput(f"schedule: {schedule!r} is not one of {', '.join(SCHEDULES)}")
     if ring < 2:
         raise BadInput(f"ring: {ring} buffers cannot overlap; use 2 or more")
-    least = device_bytes(tensors, ["in_place"] * len(tensors), schedule, ring)
+    check_budget(model, tensors, budget_bytes, schedule, ring)
     limit = math.inf if budget_bytes is None else budget_bytes
-    smallest = min(tensor.packed_bytes for tensor in tensors)
-    meta = sum(tensor.total_bytes - tensor.packed_bytes for tensor in tensors)
-    if limit < min(least, meta + smallest):
-        raise BadInput(
-            f"budget: {format_bytes(limit)} is less than the {format_bytes(meta)} of scales and zero points and one "
-            f"tensor of {format_bytes(smallest)}; give more"
-        )
 
     def fits(strategies: Sequence[str]) -> bool:
         return device_bytes(tensors, strategies, schedule, ring) <= limit
@@ -239,14 +257,10 @@ def choose(
     candidates = [strategies for strategies in simple.values() if fits(strategies)]
     candidates += [s for s in _best_sets(tensors, costs, schedule, limit, ring) if fits(s)]
     if schedule == "overlapped":
-        candidates += [s for s in (_spread(tensors, c) for c in list(candidates)) if fits(s)]
-    if not candidates:
         caps = {tensor.packed_bytes for tensor in tensors}
-        need = min(meta + ring * cap + sum(t.packed_bytes for t in tensors if t.packed_bytes > cap) for cap in caps)
-        raise BadInput(
-            f"budget: {format_bytes(limit)} holds no {schedule} plan of {model} with a ring of {ring} buffers; "
-            f"{format_bytes(need)} would"
-        )
+        least = [["resident" if t.packed_bytes > cap else "in_place" for t in tensors] for cap in caps]
+        candidates += [s for s in (*least, ["resident"] * len(tensors)) if fits(s)]
+        candidates += [s for s in (_spread(tensors, c) for c in list(candidates)) if fits(s)]
     best = min(candidates, key=cost)
     (seconds, low, high), each = predict(tensors, best, costs, schedule, ring)
     saved = None

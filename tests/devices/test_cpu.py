@@ -70,7 +70,7 @@ def test_a_pass_cut_into_pieces_is_the_same_pass(weights, x, strategy: str, monk
     """Large passes are cut so that Ctrl-C is heard between calls; not a bit of the output or of the copy changes."""
     with CpuDevice() as device, device.place(weights, strategy) as placed:
         whole = device.gemv(placed, x)
-        monkeypatch.setattr(cpu, "PIECE", 7 * 13 * 16 + 5)
+        monkeypatch.setitem(cpu.PIECES, strategy, 7 * 13 * 16 + 5)
         monkeypatch.setattr(cpu, "COPY_PIECE", 1000)
         calls = []
         for name in ("gemv", "stream_read", "copy"):
@@ -85,6 +85,18 @@ def test_a_pass_cut_into_pieces_is_the_same_pass(weights, x, strategy: str, monk
                 arm.run(1)
         assert np.array_equal(np.concatenate(targets), weights.packed.reshape(-1))
         assert len(calls) == 43 + 43 + 63  # 300 rows by 7, twice; 62400 bytes by 1000
+
+
+def test_what_is_placed_piece_by_piece_is_what_was_given(weights, x, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory is filled in pieces, so that Ctrl-C is heard: not a byte of it is another one."""
+    with CpuDevice() as device, device.place(weights, "resident") as whole:
+        monkeypatch.setattr(cpu, "COPY_PIECE", 1000)
+        with device.place(weights, "resident") as cut:
+            assert np.array_equal(cut.buffers[0], whole.buffers[0])
+            assert np.array_equal(cut.scales[0], weights.scales.astype(np.float32))
+            assert np.array_equal(cut.zero_points[0], weights.zero_points)
+        assert not cpu.whole_pages(9001).any()
+        assert cpu.whole_pages(9001).nbytes == 12288
 
 
 def test_in_place_starts_evicted_and_ends_in_memory() -> None:
