@@ -140,6 +140,7 @@ def sweep_description(
     place = alt.Chart(limits).transform_filter("isValid(datum.packed_mib)")
     rule: dict[str, Any] = {"strokeDash": [2, 3], "strokeWidth": 1.2, "style": "limit"}
     words: dict[str, Any] = {"fontSize": 11, "style": "limit-label", "clip": True}
+    beyond = "scale('x', datum.packed_mib) > width / 2"  # a label right of a line near the edge would be cut
     return alt.LayerChart(
         layer=[
             level.mark_rule(**rule).encode(alt.Y("gbs:Q")),
@@ -147,9 +148,13 @@ def sweep_description(
                 alt.Y("gbs:Q"), alt.Text("label:N"), x=alt.value(0)
             ),
             place.mark_rule(**rule).encode(alt.X("packed_mib:Q")),
-            place.mark_text(align="left", baseline="top", dx=4, dy=4, **words).encode(
-                alt.X("packed_mib:Q"), alt.Text("label:N"), y=alt.value(0)
-            ),
+            place.mark_text(
+                align=alt.ExprRef(f"{beyond} ? 'right' : 'left'"),
+                dx=alt.ExprRef(f"{beyond} ? -4 : 4"),
+                baseline="top",
+                dy=4,
+                **words,
+            ).encode(alt.X("packed_mib:Q"), alt.Text("label:N"), y=alt.value(0)),
             lines,
             bars,
             dots,
