@@ -188,6 +188,15 @@ class Choice:
     seconds: float
 
 
+WALK_RING = 3
+"""Buffers that weights run ahead into."""
+
+
+def ring_buffers(cold_bytes: Sequence[int], ring: int) -> list[int]:
+    """Bytes of each buffer of a ring that holds matrices of `cold_bytes`, in walk order, turn by turn."""
+    return [max(cold_bytes[slot::ring]) for slot in range(min(ring, len(cold_bytes)))]
+
+
 @dataclass(frozen=True)
 class Plan:
     """Which tensors of a model are resident and how the rest is read, with the step time that this predicts."""
@@ -235,6 +244,8 @@ class Walk:
     captures: int = 0
     fallbacks: int = 0
     copy_seconds: float | None = None  # sequential copy of the cold weights, same pages, same run (overlapped)
+    copy_slowdown: float = 1.0  # of that copy while passes run, and of passes while it runs: measured with no order
+    pass_slowdown: float = 1.0  # between the two, where they share processors
     predicted_seconds: float | None = None
     floor_seconds: float | None = None
     warnings: tuple[str, ...] = ()

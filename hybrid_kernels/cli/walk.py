@@ -39,7 +39,7 @@ def walk(
     from hybrid_kernels.measure import facts as facts_of
     from hybrid_kernels.measure import sweep as sweeping
     from hybrid_kernels.measure import walk as walking
-    from hybrid_kernels.records import Walk, document
+    from hybrid_kernels.records import WALK_RING, Walk, document
     from hybrid_kernels.report import tables
     from hybrid_kernels.units import parse_bytes
 
@@ -57,7 +57,6 @@ def walk(
     tensors = walking.tensors_of(known)
     if given is not None and [choice.tensor for choice in given.choices] != tensors:
         raise BadInput(f"--plan: the tensors in {plan} are not those of {known.name}; make one with plan --model")
-    ring = ring if ring is not None else given.ring if given is not None else 3
     shares = numbers(fractions, "--fractions", "1,0.5,0") if fractions else []
     splits = [planning.at_fraction(tensors, share) for share in shares]
     if given is not None:
@@ -69,6 +68,8 @@ def walk(
     right: tuple[int, bool] | None = None
     count = len(schedules) * max(len(splits), 1)
     with open_device(device, scratch=scratch, threads=threads) as opened:
+        if ring is None:
+            ring = given.ring if given is not None else WALK_RING
         walking.check(opened, tensors, splits, reps=reps, ring=ring, budget_bytes=budget)
         for name in schedules if budget is not None else ():
             planning.check_budget(known.name, tensors, budget, name, ring)
@@ -91,8 +92,10 @@ def walk(
                     row = walking.walk(
                         pool, known.name, strategies, schedule=name, reps=reps, ring=ring, progress=progress
                     )
-                    copied = row.copy_seconds
-                    span, _ = planning.predict(tensors, strategies, costs, name, ring, copy_seconds=copied)
+                    copied, slowed = row.copy_seconds, (row.copy_slowdown, row.pass_slowdown)
+                    span, _ = planning.predict(
+                        tensors, strategies, costs, name, ring, copy_seconds=copied, slowdowns=slowed
+                    )
                     least = planning.floor(tensors, strategies, costs, copied)
                     rows.append(replace(row, predicted_seconds=span[0], floor_seconds=least))
                 if capacity:

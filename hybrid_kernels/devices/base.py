@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from hybrid_kernels.errors import BadInput
 from hybrid_kernels.layout.weights import Int4Weights
+from hybrid_kernels.records import WALK_RING
 
 
 class Closing(ABC):
@@ -105,6 +106,17 @@ class Placed(Closing):
     copies: int
 
 
+class BesideArm(Arm):
+    """Copies a walk's cold weights while its passes run, neither waiting for the other. Its time is that of the copies;
+    `pass_slowdowns` holds, for each pass of the arm, how much longer products took than alone just before."""
+
+    label = "walk_beside"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pass_slowdowns: list[float] = []
+
+
 SCHEDULES = ("serial", "overlapped")
 """How a walk reads what is not resident: where it lies, one pass after the other, or copied ahead on its own stream."""
 
@@ -160,7 +172,13 @@ class Device(Closing):
         raise BadInput(f"device {self.name} has no access patterns to sweep; use cuda")
 
     def walk_arm(
-        self, steps: Sequence[Placed], x: npt.ArrayLike, schedule: str = "serial", form: str = "eager", *, ring: int = 3
+        self,
+        steps: Sequence[Placed],
+        x: npt.ArrayLike,
+        schedule: str = "serial",
+        form: str = "eager",
+        *,
+        ring: int = WALK_RING,
     ) -> Arm:
         """The arm whose one pass is a walk: every placement of `steps` read once, in order.
 
@@ -173,12 +191,16 @@ class Device(Closing):
         """
         raise BadInput(f"walk: device {self.name} has no walks; use cpu or cuda")
 
-    def walk_copy_arm(self, steps: Sequence[Placed], form: str = "eager") -> Arm:
-        """The arm whose one pass copies the weights of `steps` (all in place) ahead, one after the other, and no more.
-
-        The floor of an overlapped walk over the same pages: a sweep's copies of other pages can be faster.
+    def walk_copy_arm(self, steps: Sequence[Placed], form: str = "eager", *, ring: int = WALK_RING) -> Arm:
+        """The arm whose one pass copies the weights of `steps` (all in place) ahead, one after the other, and no more,
+        into a ring like the walk's: the floor of an overlapped walk over the same pages.
         """
         raise BadInput(f"walk: device {self.name} has no walks; use cpu or cuda")
+
+    def walk_beside_arm(self, steps: Sequence[Placed], x: npt.ArrayLike, *, ring: int = WALK_RING) -> BesideArm | None:
+        """The arm that tells what copies ahead and products take from each other; None where a copy engine moves the
+        weights and the processors have no part in it."""
+        return None
 
     @abstractmethod
     def facts(self) -> dict[str, Any]:

@@ -12,17 +12,21 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from hybrid_kernels.devices.base import Arm, Closing, Device, Placed
+from hybrid_kernels.devices.base import Arm, BesideArm, Closing, Device, Placed
 from hybrid_kernels.devices.evicted import EvictedMapping, filesystem, free_scratch, scratch_folder
 from hybrid_kernels.errors import BadInput, ConditionNotMet
 from hybrid_kernels.kernels import cpu as kernels
 from hybrid_kernels.layout.weights import Int4Weights
+from hybrid_kernels.records import WALK_RING
 from hybrid_kernels.units import format_bytes
+
+if TYPE_CHECKING:
+    from hybrid_kernels.devices.cpu_walk import CpuWalkArm
 
 COLD_CACHES = 4
 """Buffers that are rotated over hold at least this many last-level caches, so that no pass finds its bytes there."""
@@ -259,8 +263,14 @@ class CpuDevice(Device):
         return CpuArm(kind, mine, direct if kind == "copy_direct" else work, mine.packed_bytes)
 
     def walk_arm(
-        self, steps: Sequence[Placed], x: npt.ArrayLike, schedule: str = "serial", form: str = "eager", *, ring: int = 3
-    ) -> Arm:
+        self,
+        steps: Sequence[Placed],
+        x: npt.ArrayLike,
+        schedule: str = "serial",
+        form: str = "eager",
+        *,
+        ring: int = WALK_RING,
+    ) -> CpuWalkArm:
         from hybrid_kernels.devices.cpu_walk import CpuWalkArm
 
         mine = [self._own(placed, form) for placed in steps]
@@ -278,10 +288,16 @@ class CpuDevice(Device):
 
         return CpuArm(f"stream_{mine.strategy}", mine, work, mine.packed_bytes)
 
-    def walk_copy_arm(self, steps: Sequence[Placed], form: str = "eager") -> Arm:
+    def walk_copy_arm(self, steps: Sequence[Placed], form: str = "eager", *, ring: int = WALK_RING) -> Arm:
         from hybrid_kernels.devices.cpu_walk import CpuWalkCopyArm
 
-        return CpuWalkCopyArm([self._own(placed, form) for placed in steps])
+        return CpuWalkCopyArm([self._own(placed, form) for placed in steps], ring)
+
+    def walk_beside_arm(self, steps: Sequence[Placed], x: npt.ArrayLike, *, ring: int = WALK_RING) -> BesideArm:
+        from hybrid_kernels.devices.cpu_walk import CpuWalkBesideArm
+
+        walk = self.walk_arm(steps, x, "overlapped", ring=ring)
+        return CpuWalkBesideArm(walk)
 
     def facts(self) -> dict[str, Any]:
         return {

@@ -39,6 +39,7 @@ from hybrid_kernels.devices.cuda_walk import WalkArm, WalkCopyArm
 from hybrid_kernels.errors import BadInput, ConditionNotMet, DeviceFailure, DeviceUnavailable
 from hybrid_kernels.kernels import checksum, launch
 from hybrid_kernels.layout.weights import Int4Weights
+from hybrid_kernels.records import WALK_RING
 from hybrid_kernels.units import GB, format_bytes
 
 DEFAULT_VARIANT = "wide"
@@ -319,12 +320,18 @@ class CudaDevice(Device):
         return StreamArm(self, self._own(placed), form)
 
     def walk_arm(
-        self, steps: Sequence[Placed], x: npt.ArrayLike, schedule: str = "serial", form: str = "eager", *, ring: int = 3
+        self,
+        steps: Sequence[Placed],
+        x: npt.ArrayLike,
+        schedule: str = "serial",
+        form: str = "eager",
+        *,
+        ring: int = WALK_RING,
     ) -> WalkArm:
         return WalkArm(self, [self._own(step) for step in steps], x, schedule, form, self.variant, ring=ring)
 
-    def walk_copy_arm(self, steps: Sequence[Placed], form: str = "eager") -> WalkCopyArm:
-        return WalkCopyArm(self, [self._own(step) for step in steps], form)
+    def walk_copy_arm(self, steps: Sequence[Placed], form: str = "eager", *, ring: int = WALK_RING) -> WalkCopyArm:
+        return WalkCopyArm(self, [self._own(step) for step in steps], form, ring=ring)
 
     def access_arm(self, placed: Placed, access: Access) -> AccessArm:
         return AccessArm(self, self._own(placed), access)

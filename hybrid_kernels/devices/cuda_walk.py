@@ -6,6 +6,7 @@ last used the buffer is done; products wait for the product before them and for 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from hybrid_kernels.devices.cuda_arms import CudaArm
 from hybrid_kernels.devices.cuda_gemv import Product, half_activation
 from hybrid_kernels.devices.cuda_memory import DeviceBuffer, stride
 from hybrid_kernels.errors import BadInput
+from hybrid_kernels.records import ring_buffers
 
 if TYPE_CHECKING:
     from hybrid_kernels.devices.cuda import CudaDevice, CudaPlaced
@@ -75,8 +77,9 @@ class WalkArm(CudaArm):
         return self._taken[-1]
 
     def _prepare_ring(self, cuda: Any) -> None:
-        self._slot_bytes = stride(max(step.packed_bytes for step in self._cold))
-        self._ring = self._take(self._slots * self._slot_bytes)
+        sizes = [stride(size) for size in ring_buffers([step.packed_bytes for step in self._cold], self._slots)]
+        self._ring = self._take(sum(sizes))
+        self._buffers = [self._ring.pointer + start for start in itertools.accumulate(sizes[:-1], initial=0)]
         self.device_bytes = self._ring.nbytes
         flags = cuda.event_flags.DISABLE_TIMING
         with cuda_driver.failing("walk: preparing the ring"):
@@ -103,7 +106,7 @@ class WalkArm(CudaArm):
                 continue
             slot = used % self._slots
             stream.wait_for_event(self._filled[slot])
-            product.put(stream, self._ring.pointer + slot * self._slot_bytes, 0)
+            product.put(stream, self._buffers[slot], 0)
             used += 1
             if moved < len(self._cold):
                 self._emptied[slot].record(stream)
@@ -113,8 +116,7 @@ class WalkArm(CudaArm):
     def _copy_next(self, moved: int) -> int:
         """Put the copy of the next cold matrix on the copying stream; returns how many are under way by then."""
         step, slot = self._cold[moved], moved % self._slots
-        pointer = self._ring.pointer + slot * self._slot_bytes
-        self._cuda.memcpy_dtod_async(pointer, step.packed_pointers[0], step.packed_bytes, self._copying)
+        self._cuda.memcpy_dtod_async(self._buffers[slot], step.packed_pointers[0], step.packed_bytes, self._copying)
         self._filled[slot].record(self._copying)
         return moved + 1
 
@@ -138,9 +140,9 @@ class WalkArm(CudaArm):
 
 
 class WalkCopyArm(CudaArm):
-    """One pass copies the cold weights of a walk into one buffer, one matrix after the other, as a walk does ahead."""
+    """One pass copies the cold weights of a walk into a ring like the walk's, one matrix after the other."""
 
-    def __init__(self, device: CudaDevice, steps: Sequence[CudaPlaced], form: str) -> None:
+    def __init__(self, device: CudaDevice, steps: Sequence[CudaPlaced], form: str, *, ring: int) -> None:
         import pycuda.driver as cuda
 
         if not steps or not all(step.host for step in steps):
@@ -149,17 +151,17 @@ class WalkCopyArm(CudaArm):
         self.pass_bytes = self.total_bytes = sum(step.packed_bytes for step in steps)
         self._cuda, self._steps, self.operations = cuda, list(steps), len(steps)
         try:
-            self._buffer = DeviceBuffer(max(step.packed_bytes for step in steps), self.label)
+            sizes = [stride(size) for size in ring_buffers([step.packed_bytes for step in steps], ring)]
+            self._buffer = DeviceBuffer(sum(sizes), self.label)
         except BaseException:
             self.close()
             raise
         self.device_bytes = self._buffer.nbytes
+        self._ring = [self._buffer.pointer + start for start in itertools.accumulate(sizes[:-1], initial=0)]
 
     def _enqueue(self, index: int) -> None:
-        for step in self._steps:
-            self._cuda.memcpy_dtod_async(
-                self._buffer.pointer, step.packed_pointers[0], step.packed_bytes, self._device.stream
-            )
+        for step, target in zip(self._steps, itertools.cycle(self._ring), strict=False):
+            self._cuda.memcpy_dtod_async(target, step.packed_pointers[0], step.packed_bytes, self._device.stream)
 
     def close(self) -> None:
         super().close()

@@ -19,7 +19,7 @@ import numpy as np
 from scipy import optimize
 
 from hybrid_kernels.errors import BadInput
-from hybrid_kernels.records import Choice, Plan, Tensor
+from hybrid_kernels.records import WALK_RING, Choice, Plan, Tensor, ring_buffers
 from hybrid_kernels.units import GB, format_bytes
 
 if TYPE_CHECKING:
@@ -121,23 +121,43 @@ def _at(sizes: np.ndarray[Any, Any], times: np.ndarray[Any, Any], size: float) -
     return float(max(times[edge] + slope * (size - sizes[edge]), times[edge] * min(size / sizes[edge], 1.0)))
 
 
-def simulate(passes: Sequence[float], copies: Sequence[float | None], ring: int) -> float:
+def simulate(
+    passes: Sequence[float],
+    copies: Sequence[float | None],
+    ring: int,
+    slowdowns: tuple[float, float] = (1.0, 1.0),
+) -> float:
     """Step seconds of the overlapped schedule. `passes[i]` is the time of pass i once its weights are there,
     `copies[i]` the time of the copy that must end before it (None: resident), `ring` the buffers copied into.
 
-    A copy starts when the copy before it has ended and the pass that last used its buffer has ended.
+    A copy starts when the copy before it has ended and the pass that last used its buffer has ended. While a copy and a
+    pass run at once, the copy takes `slowdowns[0]` times as long and the pass `slowdowns[1]` times.
     """
-    ends: list[float] = []  # of passes over cold tensors
-    copied = done = 0.0
-    for work, copy in zip(passes, copies, strict=True):
-        if copy is None:
-            done += work
-            continue
-        free = ends[len(ends) - ring] if len(ends) >= ring else 0.0
-        copied = max(copied, free) + copy
-        done = max(done, copied) + work
-        ends.append(done)
-    return done
+    cold = [copy for copy in copies if copy is not None]
+    now = 0.0
+    current = copied = used = 0  # the pass, copies that have ended, passes over cold tensors that have ended
+    work = passes[0] if passes else 0.0
+    moving = cold[0] if cold else 0.0
+    while current < len(passes):
+        runs = copies[current] is None or used < copied
+        moves = copied < len(cold) and copied - used < ring
+        slow_copy, slow_pass = slowdowns if runs and moves else (1.0, 1.0)
+        ends = [work * slow_pass if runs else math.inf, moving * slow_copy if moves else math.inf]
+        passed = min(ends)
+        now += passed
+        # What ends is set to end: a remainder left by rounding would be a step of its own.
+        if moves:
+            moving = 0.0 if ends[1] == passed else moving - passed / slow_copy
+        if runs:
+            work = 0.0 if ends[0] == passed else work - passed / slow_pass
+        if moves and ends[1] == passed:
+            copied += 1
+            moving = cold[copied] if copied < len(cold) else 0.0
+        if runs and ends[0] == passed:
+            used += copies[current] is not None
+            current += 1
+            work = passes[current] if current < len(passes) else 0.0
+    return now
 
 
 def predict(
@@ -145,15 +165,17 @@ def predict(
     strategies: Sequence[str],
     costs: Costs,
     schedule: str,
-    ring: int = 3,
+    ring: int = WALK_RING,
     *,
     copy_seconds: float | None = None,
+    slowdowns: tuple[float, float] = (1.0, 1.0),
 ) -> tuple[Span, tuple[float, ...]]:
     """Step seconds (median, low, high) of a walk that reads each tensor by its strategy, and those of each pass.
 
     `copy_seconds`: what copying the cold tensors one after the other was measured to take on the very pages of the
     walk. On an H200 it was up to a tenth slower than a sweep's copies of other pages, for a reason not established
-    (docs/plan.md); without it the sweep's own copies are taken.
+    (docs/plan.md); without it the sweep's own copies are taken. `slowdowns` of a copy and of a pass while both run, as
+    measured without the walk (`simulate`).
     """
     if schedule == "serial":
         spans = [costs.seconds(strategy, tensor) for tensor, strategy in zip(tensors, strategies, strict=True)]
@@ -167,7 +189,7 @@ def predict(
     swept = math.fsum(c[0] for c in copy if c is not None)
     scale = copy_seconds / swept if copy_seconds is not None and swept else 1.0
     spans3 = [
-        simulate([span[i] for span in resident], [None if c is None else c[i] * scale for c in copy], ring)
+        simulate([span[i] for span in resident], [None if c is None else c[i] * scale for c in copy], ring, slowdowns)
         for i in range(3)
     ]
     return (spans3[0], spans3[1], spans3[2]), tuple(span[0] for span in resident)
@@ -192,8 +214,7 @@ def device_bytes(tensors: Sequence[Tensor], strategies: Sequence[str], schedule:
     pairs = list(zip(tensors, strategies, strict=True))
     held = sum(tensor.packed_bytes for tensor, strategy in pairs if strategy == "resident")
     cold = [tensor.packed_bytes for tensor, strategy in pairs if strategy != "resident"]
-    buffers = min(ring, len(cold)) * max(cold, default=0) if schedule == "overlapped" else 0
-    return meta + held + buffers
+    return meta + held + (sum(ring_buffers(cold, ring)) if schedule == "overlapped" else 0)
 
 
 def check_budget(model: str, tensors: Sequence[Tensor], budget_bytes: int | None, schedule: str, ring: int) -> None:
@@ -209,16 +230,18 @@ def check_budget(model: str, tensors: Sequence[Tensor], budget_bytes: int | None
         )
     if schedule == "serial":
         return
-    # Cold are at most the tensors of `cap` bytes or less, each of which fits a buffer of the ring; or none at all.
-    needs = [sum(sizes)]
-    for cap in set(sizes):
-        cold = sum(size <= cap for size in sizes)
-        needs.append(min(ring, cold) * cap + sum(size for size in sizes if size > cap))
-    if budget_bytes < meta + min(needs):
+    need = min(device_bytes(tensors, strategies, schedule, ring) for strategies in _least_sets(tensors))
+    if budget_bytes < need:
         raise BadInput(
             f"budget: {format_bytes(budget_bytes)} holds no {schedule} plan of {model} with a ring of {ring} buffers; "
-            f"{format_bytes(meta + min(needs))} would"
+            f"{format_bytes(need)} would"
         )
+
+
+def _least_sets(tensors: Sequence[Tensor]) -> list[list[str]]:
+    """Sets that take little device memory whatever the ring: all tensors up to one size cold, and none."""
+    caps = {tensor.packed_bytes for tensor in tensors}
+    return [["resident" if t.packed_bytes > cap else "in_place" for t in tensors] for cap in (0, *caps)]
 
 
 def choose(
@@ -229,7 +252,7 @@ def choose(
     budget_bytes: int | None,
     schedule: str = "serial",
     block: int = 32,
-    ring: int = 3,
+    ring: int = WALK_RING,
     marginal: bool = True,
 ) -> Plan:
     """The plan with the least predicted step time within `budget_bytes` of device memory (None: no limit).
@@ -257,9 +280,7 @@ def choose(
     candidates = [strategies for strategies in simple.values() if fits(strategies)]
     candidates += [s for s in _best_sets(tensors, costs, schedule, limit, ring) if fits(s)]
     if schedule == "overlapped":
-        caps = {tensor.packed_bytes for tensor in tensors}
-        least = [["resident" if t.packed_bytes > cap else "in_place" for t in tensors] for cap in caps]
-        candidates += [s for s in (*least, ["resident"] * len(tensors)) if fits(s)]
+        candidates += [s for s in _least_sets(tensors) if fits(s)]
         candidates += [s for s in (_spread(tensors, c) for c in list(candidates)) if fits(s)]
     best = min(candidates, key=cost)
     (seconds, low, high), each = predict(tensors, best, costs, schedule, ring)

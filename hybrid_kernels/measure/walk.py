@@ -20,7 +20,7 @@ from hybrid_kernels.layout.models import Model, Projection
 from hybrid_kernels.layout.weights import Int4Weights
 from hybrid_kernels.measure import sampling
 from hybrid_kernels.measure.sweep import check_reps
-from hybrid_kernels.records import Tensor, Walk
+from hybrid_kernels.records import WALK_RING, Tensor, Walk
 from hybrid_kernels.units import GB, format_bytes
 
 REPS = 11
@@ -62,7 +62,7 @@ def check(
     splits: Sequence[Sequence[str]] = (),
     *,
     reps: int = REPS,
-    ring: int = 3,
+    ring: int = WALK_RING,
     budget_bytes: int | None = None,
 ) -> None:
     """BadInput when a walk of `tensors` cannot be had, before any work: arguments out of range, a budget larger than
@@ -176,7 +176,7 @@ def walk(
     schedule: str = "serial",
     form: str | None = None,
     reps: int = REPS,
-    ring: int = 3,
+    ring: int = WALK_RING,
     progress: Progress | None = None,
 ) -> Walk:
     """Measure the step: median seconds with a 95 % interval, after checking that its output is bit-identical.
@@ -193,8 +193,12 @@ def walk(
     with ExitStack() as stack:
         arm = stack.enter_context(device.walk_arm(steps, pool.start, schedule, form, ring=ring))
         arms = [arm]
+        beside = None
         if schedule == "overlapped" and cold:  # the ceiling of the same pages, in the same run
-            arms.append(stack.enter_context(device.walk_copy_arm(cold, form)))
+            arms.append(stack.enter_context(device.walk_copy_arm(cold, form, ring=ring)))
+            beside = device.walk_beside_arm(steps, pool.start, ring=ring)
+            if beside is not None:
+                arms.append(stack.enter_context(beside))
         sampling.ramp(arm, 1)
         output = arm.output()
         identical = output is not None and output.tobytes() == truth.tobytes()
@@ -203,6 +207,9 @@ def walk(
         output = arm.output()
         identical = identical and output is not None and output.tobytes() == truth.tobytes()
         captures, fallbacks, ring_bytes = arm.captures, arm.fallbacks, arm.device_bytes
+        slowdowns = (1.0, 1.0)
+        if beside is not None:  # copies from one to the other, in the same run; passes within each turn
+            slowdowns = (copied[1].median / copied[0].median, float(np.median(beside.pass_slowdowns)))
     low, high = samples.interval()
     by_tier = dict.fromkeys(("resident", "in_place", "staged"), 0)
     for tensor, strategy in zip(pool.tensors, strategies, strict=True):
@@ -218,7 +225,7 @@ def walk(
         tokens_per_second=1 / samples.median, link_gbs=moved / samples.median / GB,
         device_bytes=by_tier["resident"] + meta + ring_bytes, host_locked_bytes=moved if device.name == "cuda" else 0,
         outputs_identical=identical, captures=captures, fallbacks=fallbacks,
-        copy_seconds=copied[0].median if copied else None,
+        copy_seconds=copied[0].median if copied else None, copy_slowdown=slowdowns[0], pass_slowdown=slowdowns[1],
         warnings=(*warnings, *(("fell back to eager",) if fallbacks else ())),
     )  # fmt: skip
 

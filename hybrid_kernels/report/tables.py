@@ -307,6 +307,13 @@ def walk_words(rows: Sequence[Walk]) -> list[str]:
             "Predicted and floor of an overlapped step rest on a copy of its own cold weights, timed beside it: the "
             "sweep's copies of other pages can be faster."
         )
+    lines += [
+        f"At {row.resident_fraction:.2f} resident, copies ahead took {row.copy_slowdown:.2f} times as long while "
+        f"passes ran, and passes {row.pass_slowdown:.2f} times while copies did: they share processors. Both were "
+        "timed apart from the step, and its prediction counts them."
+        for row in rows
+        if max(row.copy_slowdown, row.pass_slowdown) > 1.02
+    ]
     return lines
 
 

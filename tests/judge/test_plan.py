@@ -81,6 +81,46 @@ def test_overlapped_time_lies_between_floor_and_sum(steps: list[tuple[float, flo
     assert plan.simulate(passes, copies, ring + 1) <= time * (1 + 1e-12)
 
 
+@given(
+    st.lists(st.tuples(st.floats(0.01, 10), st.one_of(st.none(), st.floats(0.01, 10))), min_size=1, max_size=30),
+    st.integers(2, 5),
+)
+def test_streams_that_share_nothing_follow_the_recurrence(steps: list[tuple[float, float | None]], ring: int) -> None:
+    """A copy ends its time after the copy before it and the pass that frees its buffer, a pass after its own copy."""
+    ends: list[float] = []
+    copied = done = 0.0
+    for work, copy in steps:
+        if copy is not None:
+            copied = max(copied, ends[-ring] if len(ends) >= ring else 0.0) + copy
+            done = max(done, copied)
+        done += work
+        if copy is not None:
+            ends.append(done)
+    got = plan.simulate([work for work, _ in steps], [copy for _, copy in steps], ring)
+    assert got == pytest.approx(done, rel=1e-9)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.01, 10), st.one_of(st.none(), st.floats(0.01, 10))), min_size=1, max_size=30),
+    st.floats(1, 3),
+    st.floats(1, 3),
+)
+def test_streams_that_share_take_longer_but_not_than_their_slowdowns(
+    steps: list[tuple[float, float | None]], slow_copy: float, slow_pass: float
+) -> None:
+    """Between what they take alone and that times the larger slowdown."""
+    passes, copies = [work for work, _ in steps], [copy for _, copy in steps]
+    alone = plan.simulate(passes, copies, 3)
+    together = plan.simulate(passes, copies, 3, (slow_copy, slow_pass))
+    assert alone * (1 - 1e-9) <= together <= alone * max(slow_copy, slow_pass) * (1 + 1e-9)
+
+
+def test_sharing_streams_by_hand() -> None:
+    """A resident pass of 2 beside a copy of 4: at half its speed the pass ends at 4. By then 4 / 1.5 = 8/3 of the copy
+    are done, and the other 4/3 run alone until 16/3; the pass over what was copied takes 1 more."""
+    assert plan.simulate([2, 1], [None, 4], 2, (1.5, 2.0)) == pytest.approx(16 / 3 + 1)
+
+
 def test_overlapped_time_by_hand() -> None:
     """Two buffers, three cold tensors of copy 4 and work 1, one resident of 2 first.
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+import time
+
 import numpy as np
 import pytest
 
+from hybrid_kernels.devices import cpu_walk, evicted
 from hybrid_kernels.devices.cpu import CpuDevice
 from hybrid_kernels.errors import BadInput, ConditionNotMet
 from hybrid_kernels.judge.plan import at_fraction
@@ -46,6 +51,46 @@ def test_the_walk_is_the_chain_of_products(pool) -> None:
         buffers[(index + 1) % 2][: tensor.n] = reference.gemv(weights, buffers[index % 2][: tensor.k])
     truth = np.concatenate(buffers)
     assert np.linalg.norm(pool.truth() - truth) / np.linalg.norm(truth) < 1e-3
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_what_copies_and_passes_take_from_each_other(pool, monkeypatch: pytest.MonkeyPatch, shared: bool) -> None:
+    """Planted: reads and products that sleep 2 ms each, under one lock or none. With the lock both take about twice as
+    long together as alone, and both are found to; without it neither is."""
+    lock = threading.Lock() if shared else contextlib.nullcontext()
+
+    def slow(*_, **__) -> None:
+        with lock:
+            time.sleep(2e-3)
+        time.sleep(1e-5)  # a lock is not handed over fairly: leave the other a moment to take it
+
+    steps = pool.place(at_fraction(pool.tensors, 0.5))
+    cold = [step for step in steps if step.mappings]
+    with pool.device.walk_beside_arm(steps, pool.start) as beside, pool.device.walk_copy_arm(cold) as alone:
+        monkeypatch.setattr(evicted.EvictedMapping, "read_direct", slow)
+        monkeypatch.setattr(cpu_walk.kernels, "gemv", slow)
+        copies = beside.run(5) / alone.run(5)
+        passes = float(np.median(beside.pass_slowdowns))
+    if shared:
+        assert copies > 1.4
+        assert passes > 1.4
+    else:
+        assert copies < 1.35
+        assert passes < 1.35
+
+
+def test_a_copy_that_fails_beside_passes_is_not_lost(pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reader's error ends the arm, and no thread is left."""
+
+    def broken(*_) -> None:
+        raise ConditionNotMet("a direct read ended early")
+
+    steps = pool.place(at_fraction(pool.tensors, 0.5))
+    with pool.device.walk_beside_arm(steps, pool.start) as beside:
+        monkeypatch.setattr(evicted.EvictedMapping, "read_direct", broken)
+        with pytest.raises(ConditionNotMet, match="ended early"):
+            beside.run(1)
+    assert not [thread for thread in threading.enumerate() if thread.name == "weights ahead"]
 
 
 def test_activations_stay_near_one(pool) -> None:
