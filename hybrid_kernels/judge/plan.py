@@ -7,10 +7,11 @@ soon as a buffer of the ring is free; a pass waits for the pass before it and fo
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -305,32 +306,42 @@ def choose(
 
 
 def at_fraction(tensors: Sequence[Tensor], fraction: float, cold: str = "in_place") -> list[str]:
-    """Strategies with about `fraction` of the packed bytes resident, the cold tensors spread evenly over the walk.
+    """Strategies with about `fraction` of the packed bytes resident, as few tensors cold as that takes.
 
-    As near to the fraction as changing single tensors can bring it. BadInput when it is not from 0 to 1.
+    The largest tensors are cold first, spread evenly over the walk: each copy ahead, and each wait for one, has a cost
+    of its own. A shape that stands alone (an output head) comes last, since nothing could run beside its copy. As near
+    to the fraction as changing single tensors can bring it. BadInput when it is not from 0 to 1.
     """
     if not 0 <= fraction <= 1:
         raise BadInput(f"fraction: {fraction} is not a share; use 0 to 1")
     sizes = [tensor.packed_bytes for tensor in tensors]
     wanted = (1 - fraction) * sum(sizes)
-    cold_now, debt = [False] * len(sizes), 0.0
-    # Error diffusion: cold whenever most of a tensor is owed, so that the first one comes a while after the start, when
-    # its copy has had passes to hide behind.
-    for index, size in enumerate(sizes):
-        debt += (1 - fraction) * size
-        if debt >= size * 0.75 and fraction < 1:
-            cold_now[index], debt = True, debt - size
+    alone = {size for size in sizes if sizes.count(size) == 1}
+    ways = [_largest_cold(sizes, wanted, last=alone), _largest_cold(sizes, wanted, last=set())]
+    misses = [abs(wanted - sum(itertools.compress(sizes, way))) for way in ways]
+    best = ways[0] if misses[0] <= sum(sizes) / 200 else ways[misses.index(min(misses))]
+    return [cold if is_cold else "resident" for is_cold in best]
+
+
+def _largest_cold(sizes: Sequence[int], wanted: float, last: Collection[int]) -> list[bool]:
+    """Which tensors are cold when about `wanted` bytes are, the largest first but for those of sizes in `last`."""
+    cold, missing = [False] * len(sizes), wanted
+    for size in sorted(set(sizes), key=lambda size: (size in last, -size)):
+        rows = [index for index, own in enumerate(sizes) if own == size]
+        count = min(int(missing / size + 1e-9), len(rows))
+        for number in range(count):
+            cold[rows[(2 * number + 1) * len(rows) // (2 * count)]] = True
+        missing -= count * size
     while True:  # then change the one tensor that brings the bytes nearest, the middle of the walk first
-        missing = wanted - sum(size for size, is_cold in zip(sizes, cold_now, strict=True) if is_cold)
+        missing = wanted - sum(itertools.compress(sizes, cold))
         middle = len(sizes) / 2
         best = min(
-            range(len(sizes)),
-            key=lambda i: (abs(missing + (sizes[i] if cold_now[i] else -sizes[i])), abs(i - middle)),
+            range(len(sizes)), key=lambda i: (abs(missing + (sizes[i] if cold[i] else -sizes[i])), abs(i - middle))
         )
-        change = sizes[best] if cold_now[best] else -sizes[best]
+        change = sizes[best] if cold[best] else -sizes[best]
         if abs(missing + change) >= abs(missing):
-            return [cold if is_cold else "resident" for is_cold in cold_now]
-        cold_now[best] = not cold_now[best]
+            return cold
+        cold[best] = not cold[best]
 
 
 Fits = Callable[[Sequence[str]], bool]

@@ -185,6 +185,19 @@ def test_fractions_are_met(fraction: float, model: str) -> None:
     assert held / total == pytest.approx(fraction, abs=0.01)
 
 
+def test_few_large_tensors_are_cold_and_lie_apart() -> None:
+    """At 0.93 of Qwen2.5-14B thirteen of the largest matrices and what is left over, no two of them neighbours; the
+    output head, which stands alone, stays resident until everything else is cold."""
+    strategies = plan.at_fraction(QWEN, 0.93)
+    cold = [index for index, strategy in enumerate(strategies) if strategy != "resident"]
+    largest = max(t.packed_bytes for t in QWEN[:-1])
+    assert sum(QWEN[index].packed_bytes == largest for index in cold) == 13
+    assert len(cold) <= 16
+    assert min(b - a for a, b in itertools.pairwise(i for i in cold if QWEN[i].packed_bytes == largest)) > 10
+    assert plan.at_fraction(QWEN, 0.25)[-1] == "resident"
+    assert set(plan.at_fraction(QWEN, 0.0)) == {"in_place"}
+
+
 def test_a_plan_file_comes_back_as_it_was(tmp_path: Path) -> None:
     """Written and read, the plan is equal."""
     chosen = plan.choose("qwen2.5-14b", QWEN, COSTS, budget_bytes=int(5e9))
