@@ -164,7 +164,7 @@ class Device(Closing):
         """A plain copy (one of `baselines`) of the packed bytes, out of the memory that `placed` (in place) lies in."""
 
     @abstractmethod
-    def stream_arm(self, placed: Placed) -> Arm:
+    def stream_arm(self, placed: Placed, form: str = "eager") -> Arm:
         """A streaming read of the packed bytes with nothing computed: the ceiling of any kernel on that tier."""
 
     def access_arm(self, placed: Placed, access: Access) -> Arm:

@@ -34,7 +34,7 @@ GRAPHS_KEPT = 32
 class Graph:
     """Passes captured from a stream, ready to be replayed."""
 
-    def __init__(self, enqueue: Callable[[], None], stream: Any) -> None:
+    def __init__(self, enqueue: Callable[[], None], stream: Any, *, start_early: bool = False) -> None:
         handle = int(stream.handle)
         cuda_driver.begin_capture(handle)
         try:
@@ -45,6 +45,8 @@ class Graph:
             raise
         graph = cuda_driver.end_capture(handle)
         try:
+            if start_early:
+                cuda_driver.start_kernels_early(graph)
             self._executable: Any = cuda_driver.instantiate(graph)
         finally:
             cuda_driver.destroy_graph(graph)
@@ -66,6 +68,8 @@ class CudaArm(Arm):
 
     operations = 1
     """Entries that one pass puts into the launch queue, which holds only so many."""
+    _starts_early = False
+    """Whether a graph may start each of its kernels before the last one has ended (`Launch.starts_early`)."""
 
     def __init__(self, device: CudaDevice, label: str, form: str, copies: int) -> None:
         super().__init__()
@@ -113,7 +117,7 @@ class CudaArm(Arm):
                 self._enqueue(index)
 
         try:
-            graph = Graph(enqueue, self._device.stream)
+            graph = Graph(enqueue, self._device.stream, start_early=self._starts_early)
         except DeviceFailure:
             self.fallbacks += 1
             return None
@@ -188,6 +192,7 @@ class StreamArm(CudaArm):
         self._placed = placed
         try:
             self._launch = launch.stream(placed.packed_bytes, device.shape)
+            self._starts_early = self._launch.starts_early
             self._sink = DeviceBuffer(4 * self._launch.grid[0], self.label)
             self._kernel = device.kernels.function("stream_read.cu", self._launch.kernel, "PQP")
         except BaseException:

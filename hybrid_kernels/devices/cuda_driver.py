@@ -23,12 +23,18 @@ def _driver() -> Any:
     return driver
 
 
-def _call(what: str, name: str, *arguments: Any) -> Any:
+def _values(what: str, name: str, *arguments: Any) -> list[Any]:
     """Call `name` of the driver; DeviceFailure with CUDA's name for the result unless it succeeded."""
     status, *values = getattr(_driver(), name)(*arguments)
     if int(status) != 0:
         code = str(getattr(status, "name", status))
         raise DeviceFailure(f"{what} failed with {code} ({name})", code)
+    return list(values)
+
+
+def _call(what: str, name: str, *arguments: Any) -> Any:
+    """As `_values`, for calls that give one value or none."""
+    values = _values(what, name, *arguments)
     return values[0] if values else None
 
 
@@ -63,6 +69,38 @@ def begin_capture(stream: int) -> None:
 def end_capture(stream: int) -> Any:
     """The graph recorded since `begin_capture`. DeviceFailure when something put on the stream cannot be captured."""
     return _call("ending a capture", "cuStreamEndCapture", _driver().CUstream(stream))
+
+
+def start_kernels_early(graph: Any) -> int:
+    """Let every kernel of a recorded graph start before the kernel it depends on has ended; other edges stay.
+
+    Returns the number of edges changed (CUDA C++ Programming Guide, "Programmatic Dependent Launch"). Only for kernels
+    that wait by themselves before they touch what the kernel before may write, from compute capability 9.0 on.
+    """
+    driver = _driver()
+    names = [f"cuGraph{name}" for name in ("GetEdges", "RemoveDependencies", "AddDependencies")]
+    get, remove, add = [f"{name}_v2" if hasattr(driver, f"{name}_v2") else name for name in names]  # cuda-bindings 12
+    what = "letting kernels of a graph start early"
+    (*_, count) = _values(what, get, graph)
+    if not count:
+        return 0
+    starts, ends, data, count = _values(what, get, graph, count)
+    kernel = driver.CUgraphNodeType.CU_GRAPH_NODE_TYPE_KERNEL
+    kinds = {int(node): _call(what, "cuGraphNodeGetType", node) for node in (*starts[:count], *ends[:count])}
+    edges = [
+        (start, end, old)
+        for start, end, old in zip(starts[:count], ends[:count], data[:count], strict=True)
+        if kinds[int(start)] == kernel and kinds[int(end)] == kernel
+    ]
+    if not edges:
+        return 0
+    new = driver.CUgraphEdgeData()
+    new.from_port = driver.CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC
+    new.type = int(driver.CUgraphDependencyType.CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC)
+    from_, to, old = (list(column) for column in zip(*edges, strict=True))
+    _call(what, remove, graph, from_, to, old, len(edges))
+    _call(what, add, graph, from_, to, [new] * len(edges), len(edges))
+    return len(edges)
 
 
 def instantiate(graph: Any) -> Any:

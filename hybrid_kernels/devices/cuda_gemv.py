@@ -147,6 +147,7 @@ class ReadArm(CudaArm):
         try:
             self._product = Product(device, placed, x, variant)
             self.variant = self._product.variant
+            self._starts_early = self._product.launch.starts_early
             self._prepare()
             if form == "graph":
                 self._compare()

@@ -66,6 +66,7 @@ class WalkArm(CudaArm):
                 source, target = spots[index % 2], spots[(index + 1) % 2]
                 self._products.append(Product(device, step, None, variant, pointers=(source, target)))
             self.variant = self._products[0].variant
+            self._starts_early = all(product.launch.starts_early for product in self._products)
             if self._slots:
                 self._prepare_ring(cuda)
         except BaseException:

@@ -61,6 +61,20 @@ __device__ __forceinline__ void multiply_add(float (&d)[4], unsigned int a0, uns
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
+// Lets the kernel after this one in a graph start its blocks as soon as this one's leave room (PTX ISA, griddepcontrol).
+__device__ __forceinline__ void let_next_start() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// Waits until the kernels before this one are done and what they wrote can be read.
+__device__ __forceinline__ void await_previous() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 // Waits for `threads` threads that name the same `barrier`.
 __device__ __forceinline__ void meet(int barrier, int threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
@@ -270,21 +284,23 @@ struct Wide {
     __device__ __forceinline__ uint4 activations(int c, int q) const {
         if (kAny && x_stride < 0) {  // too many for shared memory
             if (((lane >> 2) & 3) != (lane & 3)) return make_uint4(0, 0, 0, 0);
-            return permuted((first + c) * kChunkCodes + (lane >> 2) * 32 + q * 8);
+            return permuted<true>((first + c) * kChunkCodes + (lane >> 2) * 32 + q * 8);
         }
         return *reinterpret_cast<const uint4*>(at_x + c * x_stride + q * 16);
     }
 
-    // x[at .. at + 8) in the order 0 4 1 5 2 6 3 7, zeros past k.
+    // x[at .. at + 8) in the order 0 4 1 5 2 6 3 7, zeros past k. kCached: through L1, which must not hold what stood
+    // there before the last kernel wrote it, so not in a kernel that started before that one was done.
+    template <bool kCached>
     __device__ __forceinline__ uint4 permuted(int at) const {
         uint4 v = make_uint4(0, 0, 0, 0);
         if (!kAny || at + 8 <= k) {
-            v = __ldg(reinterpret_cast<const uint4*>(x + at));
+            v = kCached ? __ldg(reinterpret_cast<const uint4*>(x + at)) : __ldcg(reinterpret_cast<const uint4*>(x + at));
         } else {
             unsigned int words[4] = {0, 0, 0, 0};
 #pragma unroll
             for (int i = 0; i < 8; ++i)
-                if (at + i < k) words[i / 2] |= static_cast<unsigned int>(__half_as_ushort(x[at + i])) << (i % 2 * 16);
+                if (at + i < k) words[i / 2] |= static_cast<unsigned int>(__half_as_ushort(__ldcg(x + at + i))) << (i % 2 * 16);
             v = make_uint4(words[0], words[1], words[2], words[3]);
         }
         return permute(v);
@@ -393,10 +409,12 @@ struct Wide {
         const int x_words = x_fits ? chunks * (kXChunkBytes / 16) : 0;
         const int x_bytes = x_words * 16;
 
-        uint4 early[kEarly];  // activations are asked for first: behind the weights they would wait for all of them
+        let_next_start();
+        await_previous();  // the activations are what the kernel before wrote
+        uint4 early[kEarly];  // they are asked for first: behind the weights they would wait for all of them
 #pragma unroll
         for (int e = 0; e < kEarly; ++e)
-            if (thread + e * threads < x_words) early[e] = permuted((thread + e * threads) * 8);
+            if (thread + e * threads < x_words) early[e] = permuted<false>((thread + e * threads) * 8);
 
         Chunk<kBlock> ring[kDepth] = {};
         const int row = lane >> 3;  // in the tile; the other is four further
@@ -411,7 +429,7 @@ struct Wide {
 #pragma unroll
         for (int e = 0; e < kEarly; ++e)
             if (thread + e * threads < x_words) words[thread + e * threads] = early[e];
-        for (int i = thread + kEarly * threads; i < x_words; i += threads) words[i] = permuted(i * 8);
+        for (int i = thread + kEarly * threads; i < x_words; i += threads) words[i] = permuted<false>(i * 8);
         if (thread < kCornerBytes / 16) words[x_words + thread] = make_uint4(0, 0, 0, 0);
         const bool holds_x = ((lane >> 2) & 3) == (lane & 3);  // this lane's elements of B are not zeros
         at_x = holds_x ? shared + first * kXChunkBytes + (lane >> 2) * 64 : shared + x_bytes + 32;

@@ -31,6 +31,7 @@ _LONG_SPLIT = 4  # warps a tile
 _NARROW_WARPS = 8  # a block; a warp a row
 _STREAM_LOADS = 8  # 16-byte loads in flight a thread, as compiled into stream_read
 _BLOCK_THREADS = 1024
+_EARLY_STARTS = (9, 0)  # compute capability from which kernels can wait for one another (PTX ISA, griddepcontrol)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,7 @@ class Launch:
     """One kernel launch: name in the module, grid and block, bytes of dynamic shared memory (48 KiB at most).
 
     `request_bytes` are the contiguous weight bytes that one warp-level load covers: what a link sees as one request.
+    `starts_early`: the kernel waits by itself for the one before it, so a graph may start it before that one has ended.
     """
 
     kernel: str
@@ -54,6 +56,7 @@ class Launch:
     block: tuple[int, int, int]
     shared_bytes: int = 0
     request_bytes: int = 0
+    starts_early: bool = False
 
 
 def _ceil_div(a: int, b: int) -> int:
@@ -115,6 +118,8 @@ def _wide(n: int, k: int, block: int, suffix: str, shape: DeviceShape, rows: int
         block=(WARP, split, groups),
         shared_bytes=2 * x_codes + _CORNER_BYTES + 4 * sums,
         request_bytes=_CHUNK_CODES // 2,
+        # Activations out of device memory go through L1, which is emptied only between kernels that do not overlap.
+        starts_early=shape.capability >= _EARLY_STARTS and x_codes > 0,
     )
 
 
@@ -126,6 +131,7 @@ def stream(nbytes: int, shape: DeviceShape) -> Launch:
         grid=(max(1, min(shape.sm_count, fill)), 1, 1),
         block=(_BLOCK_THREADS, 1, 1),
         request_bytes=WARP * 16,
+        starts_early=shape.capability >= _EARLY_STARTS,
     )
 
 

@@ -189,7 +189,11 @@ def _measure_size(
         reads = [stack.enter_context(device.read_arm(p, x, form)) for p in placed.values() for form in forms]
         tier = placed.get("in_place")
         others = [stack.enter_context(device.baseline_arm(tier, kind)) for kind in device.baselines if tier]
-        others += [stack.enter_context(device.stream_arm(placed[s])) for s in ("resident", "in_place") if s in placed]
+        others += [
+            stack.enter_context(device.stream_arm(placed[s], forms[-1]))
+            for s in ("resident", "in_place")
+            if s in placed
+        ]
         truth = device.gemv(placed["resident"], x)
         verify(weights, x, truth)
         del weights

@@ -45,6 +45,8 @@ T __ldg(const T* p) {
     return *p;
 }
 template <typename T>
+T __ldcg(const T* p) { return __ldg(p); }
+template <typename T>
 T min(T a, T b) { return b < a ? b : a; }
 inline unsigned int __byte_perm(unsigned int a, unsigned int b, unsigned int selector) {
     const uint64_t both = static_cast<uint64_t>(b) << 32 | a;
@@ -148,8 +150,8 @@ inline unsigned int __shfl_sync(unsigned int, unsigned int v, int from) {
     return v;
 }
 
-inline void start_next() {}
-inline void previous_done() {}
+inline void let_next_start() {}
+inline void await_previous() {}
 
 inline uint4 load_once(const uint8_t* p) { return __ldg(reinterpret_cast<const uint4*>(p)); }
 

@@ -147,3 +147,15 @@ def test_wide_kernels_load_128_bits_and_multiply_on_tensor_cores(built, architec
             assert "HMMA.16816.F32" in text
             assert "LDL" not in text
             assert "STL" not in text
+
+
+def test_kernels_that_start_early_wait_where_a_launch_says_so(built):
+    """From compute capability 9.0 on: the instruction that lets the next kernel start, then the one that waits."""
+    for source, kernels in (("gemv_int4.cu", ALL_GEMVS), ("stream_read.cu", ["stream_read", "checksum"])):
+        for architecture in (89, 90):
+            code = machine_code(built[source][0], architecture)
+            for kernel in kernels:
+                waits = architecture >= 90 and ("wide" in kernel or kernel == "stream_read")
+                found = re.findall(r"\b(PREEXIT|ACQBULK)\b", code[kernel])
+
+                assert found == (["PREEXIT", "ACQBULK"] if waits else []), (kernel, architecture)

@@ -1,5 +1,7 @@
 """Launch shapes, decided without a GPU: what every device must be able to run."""
 
+import dataclasses
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -56,6 +58,25 @@ def test_the_shapes_that_were_measured_best(n, k, kernel, grid, block):
     assert how.kernel == f"gemv_int4_{kernel}_b32_zp"
     assert (how.grid, how.block) == ((grid, 1, 1), block)
     assert how.request_bytes == 128
+
+
+def test_only_kernels_that_wait_by_themselves_start_early():
+    """The wide kernel and the streaming read, from compute capability 9.0 on, and not where activations are read
+    through L1, which is emptied only between kernels that do not overlap."""
+
+    def early(variant="wide", k=5120, shape=H200):
+        return launch.gemv(variant, n=4096, k=k, block=32, has_zero_points=True, shape=shape).starts_early
+
+    older = dataclasses.replace(H200, capability=(8, 9))
+    assert early()
+    assert early(k=23296)
+    assert early(k=5000)
+    assert not early(k=23328)
+    assert not early("narrow")
+    assert not early(shape=older)
+    assert launch.stream(1 << 20, H200).starts_early
+    assert not launch.stream(1 << 20, older).starts_early
+    assert not launch.checksum(1 << 20, H200).starts_early
 
 
 @pytest.mark.parametrize(
