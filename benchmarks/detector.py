@@ -2,6 +2,7 @@
 
     python -m benchmarks.detector --series 1000
     python -m benchmarks.detector --series 1000 --otava PYTHON    PYTHON: an interpreter that has apache-otava installed
+    python -m benchmarks.detector --series 4000 --few             how often few points are said to move by chance
     python -m benchmarks.detector --calibrate                     makes the critical scores of judge/steps.py
 
 Otava pins other versions of numpy and scipy than a project may have, so it runs under an interpreter of its own.
@@ -100,6 +101,32 @@ def measure(detector: Detector, series: int) -> dict[str, float]:
     return shares
 
 
+FEW_POINTS = (2, 3, 4, 6, 11)
+FEW_NOISES = (0.03, 0.10, 0.30)
+
+
+def few(series: int) -> str:
+    """The share of short series of pure noise that are said to move (judge/moves.py), as a Markdown table.
+
+    Without control arms nothing tells how noisy the machine is; with them its noise is known.
+    """
+    from hybrid_kernels.judge import moves
+
+    rows = [f"| {series:,} series a cell | {' | '.join(f'{n} points' for n in FEW_POINTS)} |"]
+    rows.append(f"| --- |{' ---: |' * len(FEW_POINTS)}")
+    for known in (False, True):
+        for spread in FEW_NOISES:
+            shares = []
+            for n in FEW_POINTS:
+                none = np.full(n, math.nan)
+                logs = np.random.default_rng([SEED, n, round(1000 * spread)]).normal(0.0, spread, (series, n))
+                prior = max(spread, moves.PRIOR_SPREAD) if known else None
+                shares.append(np.mean([bool(moves.few(values, none, none, prior)) for values in np.exp(logs)]))
+            label = f"{100 * spread:.0f} % noise, {'known from control arms' if known else 'no control arm'}"
+            rows.append(f"| {label} | {' | '.join(f'{100 * share:.1f} %' for share in shares)} |")
+    return "\n".join(rows)
+
+
 def calibrate(series: int) -> None:
     """Prints the critical scores of judge/steps.py: what pure noise exceeds with the probability `false_rate(n)`.
 
@@ -140,7 +167,11 @@ def main() -> None:
     parser.add_argument("--otava", metavar="PYTHON", help="an interpreter with apache-otava; adds its column")
     parser.add_argument("--json", action="store_true", help="print the shares as JSON instead of a table")
     parser.add_argument("--calibrate", action="store_true", help="print the critical scores of judge/steps.py")
+    parser.add_argument("--few", action="store_true", help="print how often few points are said to move by chance")
     options = parser.parse_args()
+    if options.few:
+        print(few(options.series))
+        return
     if options.calibrate:
         calibrate(options.series)
         return

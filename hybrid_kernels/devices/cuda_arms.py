@@ -192,7 +192,6 @@ class StreamArm(CudaArm):
         self._placed = placed
         try:
             self._launch = launch.stream(placed.packed_bytes, device.shape)
-            self._starts_early = self._launch.starts_early
             self._sink = DeviceBuffer(4 * self._launch.grid[0], self.label)
             self._kernel = device.kernels.function("stream_read.cu", self._launch.kernel, "PQP")
         except BaseException:

@@ -110,7 +110,7 @@ def _own_range(s: Series, start: int, end: int) -> tuple[float, float]:
     """Where 95 % of single values at this level lie."""
     values = s.values[start:end]
     value = float(np.median(values))
-    spread = moves.spread(values, (s.ci_low[start:end], s.ci_high[start:end]), s.noise)
+    spread = moves.spread(values, (s.ci_low[start:end], s.ci_high[start:end]), s.noise or moves.PRIOR_SPREAD)
     noise = math.exp(min(SIGMAS * spread, moves.MOST))
     return (value / noise, value * noise) if value > 0 else (value, value)
 

@@ -656,7 +656,7 @@ def _compare(a: Series, old: tuple[int, int], b: Series, new: tuple[int, int]) -
     one, other = slice(*old), slice(*new)
     return moves.compare(
         a.values[one], b.values[other], (a.ci_low[one], a.ci_high[one]), (b.ci_low[other], b.ci_high[other]),
-        prior=max(a.noise, b.noise),
+        prior=None if a.noise is None or b.noise is None else max(a.noise, b.noise),
     )  # fmt: skip
 
 

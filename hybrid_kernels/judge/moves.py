@@ -25,6 +25,9 @@ Floats = npt.NDArray[np.float64]
 PRIOR_SPREAD = 0.03
 """Standard deviation, relative, between runs of equal code: other memory layout, other clocks, other neighbours."""
 
+UNKNOWN_SPREAD = 0.10
+"""The same where no control arm tells how noisy the machine is: a shared one easily makes runs differ that much."""
+
 PRIOR_FREEDOM = 4
 """Degrees of freedom the prior counts for: outweighed once a level has a few points of its own."""
 
@@ -65,7 +68,7 @@ def compare(
     before_ci: tuple[Floats, Floats] | None = None,
     after_ci: tuple[Floats, Floats] | None = None,
     level: float = LEVEL,
-    prior: float = PRIOR_SPREAD,
+    prior: float | None = PRIOR_SPREAD,
 ) -> Move:
     """Whether the level of `after` is another than that of `before`.
 
@@ -78,7 +81,7 @@ def compare(
     level
         Probability of a false "moved".
     prior
-        Standard deviation, relative, between runs of equal code, where more is known than PRIOR_SPREAD.
+        Standard deviation, relative, between runs of equal code: that of `noise`, None where nothing tells.
     """
     logs = bool((before > 0).all() and (after > 0).all())
     scale = 1.0 if logs else float(np.median(np.abs(np.concatenate([before, after])))) or 1.0
@@ -87,7 +90,7 @@ def compare(
     within = [_within(ci, scale, logs) for ci in (before_ci, after_ci) if ci is not None]
     own = np.concatenate(within) if within else np.zeros(0)
     floor = float(np.mean(own**2)) if own.size else 0.0
-    known = max(prior**2, floor)
+    known = max((UNKNOWN_SPREAD if prior is None else prior) ** 2, floor)
     squares = float(((a - np.median(a)) ** 2).sum() + ((b - np.median(b)) ** 2).sum())
     freedom = PRIOR_FREEDOM + a.size + b.size - 2
     variance = (PRIOR_FREEDOM * known + squares) / freedom
@@ -116,15 +119,16 @@ def spread(values: Floats, ci: tuple[Floats, Floats], prior: float = PRIOR_SPREA
     return math.sqrt((PRIOR_FREEDOM * known + squares) / (PRIOR_FREEDOM + y.size - 1))
 
 
-def noise(series: Iterable[Floats]) -> float:
-    """Spread between runs, from series of work that no change touches; PRIOR_SPREAD when they are quieter or too short.
+def noise(series: Iterable[Floats]) -> float | None:
+    """Spread between runs, from series of work that no change touches: PRIOR_SPREAD when they are quieter or too short,
+    None when there are none.
 
     The median step from one value to the next, which a few real changes do not move.
     """
     logs = [np.log(values) for values in series if len(values) > 1 and (values > 0).all()]
     steps = np.abs(np.concatenate([np.diff(log) for log in logs])) if logs else np.zeros(0)
     if steps.size < ENOUGH_STEPS:
-        return PRIOR_SPREAD
+        return PRIOR_SPREAD if steps.size else None
     return max(PRIOR_SPREAD, float(np.median(steps)) * _NORMAL_MEDIAN / math.sqrt(2))
 
 
@@ -144,7 +148,7 @@ def _within(ci: tuple[Floats, Floats], scale: float, logs: bool) -> Floats:
     return (high[known] - low[known]) / scale / (2 * _NORMAL_99)
 
 
-def few(values: Floats, ci_low: Floats, ci_high: Floats, prior: float = PRIOR_SPREAD) -> list[int]:
+def few(values: Floats, ci_low: Floats, ci_high: Floats, prior: float | None = PRIOR_SPREAD) -> list[int]:
     """First points of new levels in a short series; [] for one of more than SHORT points, which `steps` judges.
 
     Every part of the series is looked at, and the shortest that holds a move wins. A level between two others needs

@@ -173,10 +173,9 @@ def predict(
 ) -> tuple[Span, tuple[float, ...]]:
     """Step seconds (median, low, high) of a walk that reads each tensor by its strategy, and those of each pass.
 
-    `copy_seconds`: what copying the cold tensors one after the other was measured to take on the very pages of the
-    walk. On an H200 it was up to a tenth slower than a sweep's copies of other pages, for a reason not established
-    (docs/plan.md); without it the sweep's own copies are taken. `slowdowns` of a copy and of a pass while both run, as
-    measured without the walk (`simulate`).
+    `copy_seconds`: what copying the cold tensors one after the other was measured to take beside the walk. It holds
+    what each copy costs besides its bytes (3 us on an H200, docs/plan.md); without it the sweep's copies are taken.
+    `slowdowns` of a copy and of a pass while both run, as measured without the walk (`simulate`).
     """
     if schedule == "serial":
         spans = [costs.seconds(strategy, tensor) for tensor, strategy in zip(tensors, strategies, strict=True)]

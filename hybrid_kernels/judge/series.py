@@ -58,7 +58,7 @@ class Series:
     ci_low: Floats
     ci_high: Floats
     points: tuple[Point, ...]
-    noise: float = moves.PRIOR_SPREAD
+    noise: float | None = None  # between runs of equal code, as control arms show; None: nothing tells
 
     @property
     def name(self) -> str:
@@ -217,7 +217,7 @@ def with_noise(found: Sequence[Series], controls: Collection[str]) -> list[Serie
     arms = [s for s in found if s.benchmark in controls]
 
     @cache
-    def noise(machine: str, device: str | None) -> float:
+    def noise(machine: str, device: str | None) -> float | None:
         return moves.noise(s.values for s in arms if s.machine == machine and s.params.get("device") == device)
 
     return [replace(s, noise=noise(s.machine, s.params.get("device"))) for s in found]

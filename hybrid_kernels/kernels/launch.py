@@ -131,7 +131,6 @@ def stream(nbytes: int, shape: DeviceShape) -> Launch:
         grid=(max(1, min(shape.sm_count, fill)), 1, 1),
         block=(_BLOCK_THREADS, 1, 1),
         request_bytes=WARP * 16,
-        starts_early=shape.capability >= _EARLY_STARTS,
     )
 
 

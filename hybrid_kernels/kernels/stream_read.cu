@@ -104,15 +104,9 @@ __device__ __forceinline__ u32 read_scattered(const uint8_t* __restrict__ data, 
 
 // data [bytes], 16-byte aligned; sink uint32 [gridDim.x].
 extern "C" __global__ void __launch_bounds__(1024, 1) stream_read(const uint8_t* __restrict__ data, u64 bytes, u32* __restrict__ sink) {
-#if __CUDA_ARCH__ >= 900  // as gemv_int4.cu: in a graph the next read may start as soon as this one leaves room
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
     u32 seen = read_coalesced<16, kStreamLoads>(data, bytes);
     const u64 tail = bytes & ~15ull;  // the last bytes that fill no 16-byte word
     if (blockIdx.x == 0 && tail + threadIdx.x < bytes) seen ^= data[tail + threadIdx.x];
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
     put(seen, sink);
 }
 

@@ -304,8 +304,8 @@ def walk_words(rows: Sequence[Walk]) -> list[str]:
             )
     if any(row.copy_seconds is not None for row in rows):
         lines.append(
-            "Predicted and floor of an overlapped step rest on a copy of its own cold weights, timed beside it: the "
-            "sweep's copies of other pages can be faster."
+            "Predicted and floor of an overlapped step rest on a copy of its own cold weights, timed in turn with it: "
+            "each copy has a cost besides its bytes."
         )
     lines += [
         f"At {row.resident_fraction:.2f} resident, copies ahead took {row.copy_slowdown:.2f} times as long while "

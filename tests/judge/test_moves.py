@@ -127,7 +127,7 @@ def test_noise_of_a_machine_from_its_control_arms() -> None:
     assert moves.noise([noisy(rng, 100, 0.2), stepped]) == pytest.approx(0.2, rel=0.3)
     assert moves.noise([noisy(rng, 100, 0.001)]) == moves.PRIOR_SPREAD
     assert moves.noise([np.array([1.0, 2.0]), np.array([5.0])]) == moves.PRIOR_SPREAD
-    assert moves.noise([]) == moves.PRIOR_SPREAD
+    assert moves.noise([]) is None
     one = np.array([1.0, 1.0])
     assert moves.compare(one, one * 1.5).moved
     assert not moves.compare(one, one * 1.5, prior=0.2).moved

@@ -155,7 +155,7 @@ def test_kernels_that_start_early_wait_where_a_launch_says_so(built):
         for architecture in (89, 90):
             code = machine_code(built[source][0], architecture)
             for kernel in kernels:
-                waits = architecture >= 90 and ("wide" in kernel or kernel == "stream_read")
+                waits = architecture >= 90 and "wide" in kernel
                 found = re.findall(r"\b(PREEXIT|ACQBULK)\b", code[kernel])
 
                 assert found == (["PREEXIT", "ACQBULK"] if waits else []), (kernel, architecture)
