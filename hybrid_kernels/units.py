@@ -55,6 +55,11 @@ def gbs(nbytes: float, seconds: float) -> float:
     return nbytes / seconds / GB
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 commit`, `2 commits`, `1,000 commits`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def significant(value: float, digits: int = 3) -> str:
     """`value` with `digits` significant digits, thousands separated; `-` when not finite.
 

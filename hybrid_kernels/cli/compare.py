@@ -13,6 +13,7 @@ from hybrid_kernels.cli.app import app
 from hybrid_kernels.cli.common import ProgressLine, fail
 from hybrid_kernels.errors import BadInput, NothingMeasured
 from hybrid_kernels.records import CONTROL_NAMES
+from hybrid_kernels.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -165,7 +166,7 @@ def _measured(
             date=str(kept.facts["started_at"]),
             why=why,
         )
-        print(f"hybrid-kernels: {kept.rounds} rounds of equal code kept in {path}", file=sys.stderr)
+        print(f"hybrid-kernels: {counted(kept.rounds, 'round')} of equal code kept in {path}", file=sys.stderr)
     return result
 
 

@@ -12,6 +12,7 @@ from hybrid_kernels.cli.app import app
 from hybrid_kernels.cli.common import Results, as_json
 from hybrid_kernels.cli.history import tell_skipped
 from hybrid_kernels.errors import BadInput
+from hybrid_kernels.units import counted
 
 if TYPE_CHECKING:
     import datetime
@@ -110,8 +111,9 @@ def figures_check(
         count = sum(len(figure.records) for figure in book.figures.values())
         against = f"{results}" if history is not None else f"no history ({results} is no folder)"
         print(
-            f"{file}: {len(book.figures)} figures with {count} records hold against {against}, "
-            f"{len(book.checks)} cross-checks close, {len(read)} documents quote what is current"
+            f"{file}: against {against} hold {counted(len(book.figures), 'figure')} with {counted(count, 'record')}; "
+            f"{counted(len(book.checks), 'cross-check')} closed, {counted(len(read), 'document')} read: "
+            "what they quote is current"
         )
 
 
@@ -135,7 +137,7 @@ def figures_sync(
     if check and stale:
         raise typer.Exit(1)
     if not stale:
-        print(f"{len(read)} documents: every figure marker holds the current value")
+        print(f"{counted(len(read), 'document')}: every figure marker holds the current value")
 
 
 @figures.command("correct")

@@ -10,6 +10,7 @@ import typer
 
 from hybrid_kernels.cli.app import app
 from hybrid_kernels.cli.common import DEVICES, Keeping, ProgressLine, as_json, check_outputs, fail, numbers
+from hybrid_kernels.units import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,7 +85,7 @@ def probe(
 
         charts.save(charts.sweep_chart(frame, facts), plot)
     kept = f", kept in {json}" if json is not None else ""
-    ending.leave(f"{len({row.n for row in rows})} of {len(wanted)} sizes finished{kept}")
+    ending.leave(f"{len({row.n for row in rows})} of {counted(len(wanted), 'size')} finished{kept}")
     for row in rows:
         if row.reason is not None:
             fail(f"{row.strategy} was not measured at N = {row.n}: {row.reason}", 1)

@@ -10,6 +10,7 @@ import typer
 from hybrid_kernels.cli.app import app
 from hybrid_kernels.cli.common import DEVICES, Keeping, ProgressLine, Results, as_json, check_outputs, fail, numbers
 from hybrid_kernels.errors import BadInput
+from hybrid_kernels.units import counted
 
 
 @app.command()
@@ -115,7 +116,7 @@ def walk(
 
         charts.save(charts.walk_chart(tables.walk_frame(rows), facts), plot)
     kept = f", kept in {json}" if json is not None else ""
-    ending.leave(f"{len(rows)} of {count} walks finished{kept}")
+    ending.leave(f"{len(rows)} of {counted(count, 'walk')} finished{kept}")
     if any(row.outputs_identical is False for row in rows):
         fail("outputs differ from the all-resident walk: these numbers are not to be used", 1)
 

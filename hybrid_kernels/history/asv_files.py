@@ -17,6 +17,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from hybrid_kernels.units import counted
+
 Numbers = list[float | None]
 
 
@@ -152,7 +154,7 @@ def _decode_odd(data: bytes, name: str) -> ResultFile:
         if content is None:
             raise Unreadable(f"is not JSON: {error}") from None
         partial = True
-        notes.append(f"breaks off ({error}); the {len(content['results'])} complete results before that are kept")
+        notes.append(f"breaks off ({error}); {counted(len(content['results']), 'complete result')} before that kept")
     if not isinstance(content, dict) or not isinstance(content.get("results"), dict):
         raise Unreadable("holds no asv results")
     facts = _mapping(content.get("params"))
@@ -221,7 +223,7 @@ def _row(fields: Mapping[str, Any], name: str, notes: list[str]) -> Row:
     given = result if isinstance(result, list) else [result]
     lost = sum(one is not None and number is None for one, number in zip(given, numbers, strict=True))
     if lost:
-        notes.append(f"{name}: {lost} of {len(given)} results are not numbers and count as failed")
+        notes.append(f"{name}: {lost} of {counted(len(given), 'result')} are not numbers and count as failed")
     params = fields.get("params")
     version = fields.get("version")
     statistics = dict(zip(STATISTICS, (_numbers(fields.get(column)) for column in COLUMNS[5:11]), strict=True))

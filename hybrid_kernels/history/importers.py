@@ -20,6 +20,7 @@ import pandas as pd
 from hybrid_kernels.errors import BadInput
 from hybrid_kernels.history import asv_files, directions
 from hybrid_kernels.records import CONTROL_NAMES, Sampled
+from hybrid_kernels.units import counted
 
 COLUMNS = (
     "name", "side", "run", "round", "benchmark", "cell", "value", "unit", "direction", "version", "control", "error",
@@ -327,7 +328,9 @@ def _asv_files(path: Path) -> list[Path]:
     files = [file for file in sorted(path.rglob("*.json")) if file.name not in ("machine.json", "benchmarks.json")]
     commits = {_asv_content(file).commit for file in files}
     if len(commits) > 1:
-        raise BadInput(f"{path}: holds results of {len(commits)} commits; give the file of the one that is meant")
+        raise BadInput(
+            f"{path}: holds results of {counted(len(commits), 'commit')}; give the file of the one that is meant"
+        )
     return files
 
 

@@ -201,7 +201,9 @@ def _of_record(history: History, figure: Figure, record: Record) -> Iterator[Pro
         )
         return
     if not agrees(record, now):
-        level = f"{units.significant(now.value)} {figure.unit} since {now.since[:8]} ({now.points} values)"
+        level = (
+            f"{units.significant(now.value)} {figure.unit} since {now.since[:8]} ({units.counted(now.points, 'value')})"
+        )
         yield Problem(record.line, f"{where} says {figure.format(record)}, the history {level}", redo)
     known = figure_series.methods(figure, history.ledger, record.machine)
     names = [method.name for method in known]

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from hybrid_kernels.errors import BadInput
+from hybrid_kernels.history import directions
 from hybrid_kernels.judge import arithmetic
 from hybrid_kernels.judge.arithmetic import Interval
 from hybrid_kernels.records import CONTROL_NAMES
@@ -254,6 +255,16 @@ def number(value: float) -> str:
     return text if float(text.replace(",", "")) == value else repr(value)
 
 
+def impossible(value: float, unit: str) -> str | None:
+    """Why nothing measured in `unit` can be `value`: rates and ratios lie above zero, times and amounts not below."""
+    direction = directions.of_unit(unit)
+    if value <= 0 and (direction == directions.HIGHER or unit == "x"):
+        return f"{number(value)} {unit} cannot be: it lies above zero; check the sign and the unit"
+    if value < 0 and direction == directions.LOWER:
+        return f"{number(value)} {unit} cannot be below zero; check the sign"
+    return None
+
+
 def unit_suffix(unit: str) -> str:
     """What follows a number: ` GB/s`, and `x` for a ratio, without a space."""
     return unit if unit in ("x", "%") else f" {unit}"
@@ -284,6 +295,8 @@ def parse_quantity(text: str, figure: Figure) -> tuple[float | None, float, floa
         value, high = None, float(match["high"].replace(",", ""))
     if not (math.isfinite(low) and math.isfinite(high) and low <= high):
         raise BadInput(f"--value: {text!r} is not a finite number or an ascending range")
+    if (reason := impossible(low, figure.unit)) is not None:
+        raise BadInput(f"--value: {text!r}: {reason}")
     return value, low, high
 
 
@@ -498,6 +511,8 @@ def _check_chain(reader: _Reader, figure: Figure) -> None:
     last: dict[str, Record] = {}
     for nth, record in enumerate(figure.records):
         where = f"figure {figure.id!r}, record {record.id}"
+        if (reason := impossible(record.low, figure.unit)) is not None:
+            raise reader.fail(where, record.line, reason)
         if nth and record.id <= figure.records[nth - 1].id:
             raise reader.fail(where, record.line, "ids must ascend in the order of the file")
         before = last.get(record.machine)

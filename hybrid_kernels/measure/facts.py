@@ -264,7 +264,7 @@ def busy_gpu() -> str | None:
         for index in range(pynvml.nvmlDeviceGetCount()):
             others = pynvml.nvmlDeviceGetComputeRunningProcesses(pynvml.nvmlDeviceGetHandleByIndex(index))
             if others:
-                return f"GPU {index} is busy: {len(others)} other processes on it"
+                return f"GPU {index} is busy: other processes on it, {len(others)}"
     except pynvml.NVMLError:
         return None
     finally:

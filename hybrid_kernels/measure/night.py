@@ -30,7 +30,7 @@ from hybrid_kernels import files
 from hybrid_kernels.errors import BadInput, HybridKernelsError
 from hybrid_kernels.measure import facts as facts_of
 from hybrid_kernels.records import Mark, Night
-from hybrid_kernels.units import MIB, format_bytes
+from hybrid_kernels.units import MIB, counted, format_bytes
 
 LEAST_FREE_BYTES = 256 * MIB
 """Free space below which a night does not start: asv's environments and result files need some."""
@@ -415,7 +415,10 @@ def _suite(
         return f"build failed (log: {log})", moved
     failed = _failed(project, commit, suite)
     if failed:
-        return f"{len(failed)} benchmarks failed: {', '.join(failed[:3])}{' ...' if len(failed) > 3 else ''}", moved
+        return (
+            f"{counted(len(failed), 'benchmark')} failed: {', '.join(failed[:3])}{' ...' if len(failed) > 3 else ''}",
+            moved,
+        )
     if child.returncode not in (0, 2):  # 2: asv's word for benchmarks that failed, which the file tells better
         return f"asv ended with {child.returncode} (log: {log})", moved
     log.unlink(missing_ok=True)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from hybrid_kernels.records import Comparison, Verdict
 from hybrid_kernels.report import verdicts
+from hybrid_kernels.units import counted
 
 MARKER = "<!-- hybrid-kernels compare -->"
 """First line of every comment, invisible: the next run finds its own comment by it and edits it in place."""
@@ -121,7 +122,7 @@ def _after(comparison: Comparison) -> str:
         parts.append(_folded("What this run cannot catch", "\n".join(f"- {text(line, code=False)}" for line in limits)))
     called = (
         f"Called slower or faster: a change beyond its threshold, beyond what the control arms moved, and beyond its "
-        f"interval corrected for {len(comparison.rows)} rows, so that equal code gives any call in at most "
+        f"interval corrected for {counted(len(comparison.rows), 'row')}, so that equal code gives any call in at most "
         f"{100 * comparison.level:.2g} % of such looks."
     )
     if comparison.rounds > 1:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from hybrid_kernels.records import Night
 from hybrid_kernels.report import event_tables, markdown, tables
+from hybrid_kernels.units import counted
 
 if TYPE_CHECKING:
     from hybrid_kernels.judge.events import Event
@@ -16,17 +17,17 @@ def headline(night: Night, events: Sequence[Event], problems: Sequence[str]) -> 
     """One line that is true: what was measured, and what needs somebody."""
     if night.idle is not None:
         return f"{night.machine}: nothing measured ({night.idle})"
-    parts = [f"{len(night.measured)} commits measured" if night.measured else "no commit was due"]
+    parts = [f"{counted(len(night.measured), 'commit')} measured" if night.measured else "no commit was due"]
     if events:
-        parts.append(f"{len(events)} events")
+        parts.append(counted(len(events), "event"))
     if problems:
-        parts.append(f"{len(problems)} checks failed")
+        parts.append(f"{counted(len(problems), 'check')} failed")
     if night.marks:
-        parts.append(f"{len(night.marks)} suites went wrong")
+        parts.append(f"{counted(len(night.marks), 'suite')} went wrong")
     if night.interrupted:
         parts.append("interrupted")
     if night.left:
-        parts.append(f"{len(night.left)} commits left for the next night")
+        parts.append(f"{counted(len(night.left), 'commit')} left for the next night")
     return f"{night.machine}: {', '.join(parts)}"
 
 

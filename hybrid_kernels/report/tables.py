@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hybrid_kernels.records import Choice, Facts, Plan, Walk
-from hybrid_kernels.units import format_bytes, format_seconds, significant
+from hybrid_kernels.units import counted, format_bytes, format_seconds, significant
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -202,8 +202,8 @@ def sweep_words(frame: pd.DataFrame, facts: Facts) -> list[str]:
     if not warm.empty:
         sizes = ", ".join(f"{mib:.4g}" for mib in sorted(set(warm["packed_mib"])))
         lines.append(
-            f"Cache-resident rows: {sizes} MiB. They were read from {int(warm['copies'].max())} buffers in turn, too "
-            "few to keep them out of the last-level cache; do not divide by them."
+            f"Cache-resident rows: {sizes} MiB. They were read from {counted(int(warm['copies'].max()), 'buffer')} in "
+            "turn, too few to keep them out of the last-level cache; do not divide by them."
         )
     elif facts.cache_bytes is not None:
         small = sorted({mib for mib in frame["packed_mib"] if mib * 2**20 <= facts.cache_bytes})
@@ -211,7 +211,8 @@ def sweep_words(frame: pd.DataFrame, facts: Facts) -> list[str]:
             buffers = int(frame.loc[frame["strategy"] == "resident", "copies"].max())
             lines.append(
                 f"No row is cache-resident: sizes that fit the {format_bytes(facts.cache_bytes)} cache "
-                f"({', '.join(f'{mib:.4g}' for mib in small)} MiB) were read cold, from {buffers} buffers in turn."
+                f"({', '.join(f'{mib:.4g}' for mib in small)} MiB) were read cold, from "
+                f"{counted(buffers, 'buffer')} in turn."
             )
         else:
             lines.append("No row is cache-resident: every size is larger than the last-level cache.")

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from hybrid_kernels import units
 from hybrid_kernels.records import Comparison, Verdict
-from hybrid_kernels.units import significant
+from hybrid_kernels.units import counted, significant
 
 MOVED = ("slower", "faster", "unsettled", "added", "removed", "method changed")
 """Verdicts that a reader must see; failures join them (see `notable`)."""
@@ -29,9 +29,9 @@ def headline(comparison: Comparison) -> str:
     said = _headline(comparison, counts, rows)
     failed = sum(1 for row in comparison.rows if _failed(row))
     if failed:
-        said += f" {_many(failed, 'benchmark')} measured nothing on one side or both."
+        said += f" {counted(failed, 'benchmark')} measured nothing on one side or both."
     if comparison.interrupted:
-        said = f"Interrupted after {_many(comparison.rounds, 'round')}: {said}"
+        said = f"Interrupted after {counted(comparison.rounds, 'round')}: {said}"
     return said
 
 
@@ -42,15 +42,17 @@ def _headline(comparison: Comparison, counts: Counter[str], rows: int) -> str:
     ratios = [row for row in comparison.rows if row.change is not None]
     if slower:
         worst = slower[0]
-        said = f"{_many(len(slower), 'benchmark')} of {rows} slower, the worst {worst.name} by {percent(worst.change)}"
+        said = (
+            f"{counted(len(slower), 'benchmark')} of {rows} slower, the worst {worst.name} by {percent(worst.change)}"
+        )
         return f"{said}; {len(faster)} faster." if faster else f"{said}."
     if comparison.untouched:
-        kept = f"{_many(rows, 'row')} measured, kept as calibration"
+        kept = f"{counted(rows, 'row')} measured, kept as calibration"
         return f"This change touches nothing that the benchmarks import: {kept}."
     if faster:
         best = faster[0]
         most = f"the most {best.name} by {percent(best.change)}"
-        return f"{_many(len(faster), 'benchmark')} of {rows} faster, {most}; none slower."
+        return f"{counted(len(faster), 'benchmark')} of {rows} faster, {most}; none slower."
     blocked = [row for row in ratios if row.verdict == "unadjudicable"]
     if ratios and len(blocked) == len(ratios):
         if comparison.spread is not None and comparison.rounds == 1 and "one run a side" in blocked[0].reason:
@@ -61,7 +63,7 @@ def _headline(comparison: Comparison, counts: Counter[str], rows: int) -> str:
     if counts["unsettled"]:
         return f"{quiet}, {counts['unsettled']} unsettled."
     if counts["same"] == rows:
-        return f"No change: {'all ' if rows > 1 else ''}{_many(rows, 'benchmark')} shown to be the same."
+        return f"No change: {'all ' if rows > 1 else ''}{counted(rows, 'benchmark')} shown to be the same."
     others = ", ".join(f"{counts[word]} {word}" for word in _ORDER if counts[word] and word != "same")
     return f"{quiet}, {others}."
 
@@ -69,7 +71,7 @@ def _headline(comparison: Comparison, counts: Counter[str], rows: int) -> str:
 def _one_run(spread: Mapping[str, float], rows: Sequence[Verdict]) -> str:
     said = (
         "No verdict: one run a side cannot tell a change from noise. Single runs of these "
-        f"{_many(len(rows), 'row')} differ by {percent(spread['least'])} to {percent(spread['most'])}, half of them "
+        f"{counted(len(rows), 'row')} differ by {percent(spread['least'])} to {percent(spread['most'])}, half of them "
         f"by more than {significant(100 * spread['typical'], 2)} % from the middle."
     )
     own = sum(row.harness.startswith("regression") for row in rows)
@@ -125,7 +127,7 @@ def limits(comparison: Comparison) -> list[str]:
         learned = [row for row in rows if row.learned_from]
         default = [row for row in rows if not row.learned_from]
         if default:
-            of = "every row" if not learned else f"{len(default)} of {_many(len(rows), 'row')}"
+            of = "every row" if not learned else f"{len(default)} of {counted(len(rows), 'row')}"
             told.append(
                 f"Changes under {_size(default[0].threshold)} in {of}: the default threshold, since this machine has "
                 "no comparisons of equal code for them (`hybrid-kernels compare --calibrate COMMIT`)."
@@ -134,13 +136,13 @@ def limits(comparison: Comparison) -> list[str]:
             least, most = (pick(row.threshold or 0 for row in learned) for pick in (min, max))
             told.append(
                 f"Changes under the noise that comparisons of equal code showed here: {_size(least)} to {_size(most)}, "
-                f"by row, for {_many(len(learned), 'row')}."
+                f"by row, for {counted(len(learned), 'row')}."
             )
         blunt = [row for row in rows if row.rounds > 1 and _half_width(row) > _TELLING]
         if blunt:
             told.append(
-                f"A change of 10 % in {len(blunt)} of {_many(len(rows), 'row')}: their noise would still hide it after "
-                f"{_many(comparison.rounds, 'round')}."
+                f"A change of 10 % in {len(blunt)} of {counted(len(rows), 'row')}: their noise would still hide it "
+                f"after {counted(comparison.rounds, 'round')}."
             )
     if not comparison.controls:
         told.append("A machine that changed between the sides: no control arm was measured.")
@@ -166,7 +168,7 @@ def _left_out(cells: Sequence[tuple[str, str]], comparison: Comparison, what: st
     suites = sorted({name.split("(")[0].rpartition(".")[0] or name for name, _ in cells})
     measured = {row.benchmark.rpartition(".")[0] for row in (*comparison.rows, *comparison.controls)}
     whole = [suite for suite in suites if suite not in measured]
-    said = f"{what} ({_many(len(cells), 'benchmark cell')})"
+    said = f"{what} ({counted(len(cells), 'benchmark cell')})"
     parts = [f"all with {_few(sorted(absent))}"] if absent else []
     parts += [f"the whole of {_few(whole)}"] if whole else []
     if not parts:
@@ -197,7 +199,3 @@ def _telling(row: Verdict) -> tuple[int, float, str]:
 
 def _size(threshold: float | None) -> str:
     return f"{significant(100 * (threshold or 0.0), 2)} %"
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"

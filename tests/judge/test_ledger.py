@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 
 import pytest
@@ -176,12 +177,41 @@ def test_quantities(text: str, expected: tuple[float | None, float, float]) -> N
         ("fast", "not a number"),
         ("3 to 2 tok/s", "ascending"),
         ("1e999 tok/s", "finite"),
+        ("-5.6 tok/s", "above zero"),
+        ("0 tok/s", "above zero"),
+        ("-1 to 3 tok/s", "above zero"),
     ],
 )
 def test_bad_quantities(text: str, said: str) -> None:
-    """A value without a unit, in another unit, or that is none, is refused."""
+    """A value without a unit, in another unit, that is none, or that no rate can have, is refused."""
     with pytest.raises(BadInput, match=said):
         ledger.parse_quantity(text, ledger.parse(SMALL).figure("rate"))
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "possible"),
+    [
+        (0.1, "GB/s", True),
+        (0, "GB/s", False),
+        (-3, "MFLOPS", False),
+        (0, "x", False),
+        (0, "MiB", True),
+        (-1, "MiB", False),
+        (-0.5, "ms/GiB", False),
+        (-2, "%", True),
+        (-4, "points", True),
+    ],
+)
+def test_values_that_a_unit_cannot_have(value: float, unit: str, possible: bool) -> None:
+    """Rates and ratios lie above zero, times and amounts not below; of other units nothing is known. Records too."""
+    assert (ledger.impossible(value, unit) is None) is possible
+    rate = SMALL.partition("[figures.bytes]")[0].replace('"tok/s"', f'"{unit}"')
+    text = re.sub(r"^(value|range) = .*$", f"value = {value}", rate, flags=re.M)
+    if possible:
+        ledger.parse(text)
+    else:
+        with pytest.raises(BadInput, match="zero"):
+            ledger.parse(text)
 
 
 @pytest.mark.parametrize(

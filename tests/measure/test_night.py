@@ -164,7 +164,7 @@ def test_a_failing_benchmark_is_marked(small: Small) -> None:
     """An exception in one benchmark is named; the others are kept."""
     small.suite("beta", "raise ValueError('no')")
     night = small.run()
-    assert [(mark.suite, mark.what) for mark in night.marks] == [("beta", "1 benchmarks failed: beta.track_beta")]
+    assert [(mark.suite, mark.what) for mark in night.marks] == [("beta", "1 benchmark failed: beta.track_beta")]
 
 
 def test_a_broken_build_marks_the_commit(small: Small) -> None:
@@ -282,8 +282,8 @@ def test_the_command_tells_a_night_and_its_exit_code(small: Small, tmp_path: Pat
     )
     got = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
     assert got.returncode == 0, got.stderr
-    assert got.stdout.startswith("box: 1 commits measured")
-    assert out.read_text().startswith("### box: 1 commits measured")
+    assert got.stdout.startswith("box: 1 commit measured")
+    assert out.read_text().startswith("### box: 1 commit measured")
     got = subprocess.run([*RUN, "--config", "/nonexistent.json"], capture_output=True, text=True, check=False)
     assert got.returncode == 2
     assert len(got.stderr.strip().splitlines()) == 1

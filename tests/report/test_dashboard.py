@@ -322,7 +322,7 @@ def test_unreadable_results_are_counted_and_named(small):
     (small.root / "results" / "box" / "deadbeef-virtualenv-py3.11.json").write_text("{")
     done = small.asv("publish", "--no-pull")
     assert "deadbeef" in done.stdout + done.stderr
-    assert "1 files could not be read" in (small.root / "html" / "figures.html").read_text()
+    assert "1 file could not be read" in (small.root / "html" / "figures.html").read_text()
 
 
 def test_broken_figures_stop_the_publish_with_one_line(small):

@@ -10,21 +10,21 @@ from hybrid_kernels.report import nights
 COMMIT = "0123456789" * 4
 FINE = Night("2026-12-01T02:30:00+00:00", "box", (COMMIT,), (), (), 3, ())
 ROUGH = Night(
-    "2026-12-01T02:30:00+00:00", "box", (), (COMMIT,), (Mark(COMMIT, "reads", "1 benchmarks failed: <b>x|y</b>"),), 1,
+    "2026-12-01T02:30:00+00:00", "box", (), (COMMIT,), (Mark(COMMIT, "reads", "1 benchmark failed: <b>x|y</b>"),), 1,
     (("driver", "580.1", "590.2"),), None, True,
 )  # fmt: skip
 
 
 def test_a_fine_night_is_one_line_and_its_commits() -> None:
     """Nothing needs anybody, and nothing else is said."""
-    assert nights.text(FINE, [], []) == "box: 1 commits measured\n- measured 0123456789\n"
+    assert nights.text(FINE, [], []) == "box: 1 commit measured\n- measured 0123456789\n"
 
 
 def test_a_rough_night_names_everything() -> None:
     """Suites that went wrong, what is left, what changed about the machine, failed checks."""
     told = nights.text(ROUGH, [], ["figures.toml:3: out of date"], ["published: site/index.html"])
     assert told.splitlines()[0] == (
-        "box: no commit was due, 1 checks failed, 1 suites went wrong, interrupted, 1 commits left for the next night"
+        "box: no commit was due, 1 check failed, 1 suite went wrong, interrupted, 1 commit left for the next night"
     )
     assert "- the machine changed: driver was 580.1, is 590.2" in told
     assert "- check failed: figures.toml:3: out of date" in told

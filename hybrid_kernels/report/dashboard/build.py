@@ -7,6 +7,7 @@ from hybrid_kernels.judge.events import History
 from hybrid_kernels.report.dashboard import events, gather, pages
 from hybrid_kernels.report.dashboard.kept import Built, Source
 from hybrid_kernels.report.dashboard.links import Graphs
+from hybrid_kernels.units import counted
 
 
 def build(source: Source) -> Built:
@@ -25,10 +26,10 @@ def build(source: Source) -> Built:
         "sweeps": sweeps,
         "machines": gather.machines(history, ledger, project, newest),
     }
-    counted = f"{len(history.frame):,} records in {len(history.files):,} files"
+    holds = f"{counted(len(history.frame), 'record')} in {counted(len(history.files), 'file')}"
     if history.skipped:
-        counted += f", {len(history.skipped):,} files could not be read"
-    made = pages.render(contents, project, counted)
+        holds += f", {counted(len(history.skipped), 'file')} could not be read"
+    made = pages.render(contents, project, holds)
     made["events.xml"] = events.feed(timeline, project)
     return Built(
         files=made,
