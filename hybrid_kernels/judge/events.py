@@ -52,10 +52,9 @@ HALF = 0.5  # a control arm accounts for a change when it moved by at least this
 KEPT = 0.1  # a superseded method with few points kept its level when it lies within this part of it,
 KEPT_SHARE = 0.25  # or moved by less than this part of the whole change, on the log scale
 MOST_POINTS = 10  # points of evidence kept on each side
-CLOCK_CHANGE = (
-    0.05  # a clock, temperature or power has changed when it did by more than this; other facts when they differ
-)
-DRIFTING_UNITS = ("MHz", "Hz", "C", "W", "%")
+# What a fact changes by without being another: clocks, temperatures and powers drift, and an operating system keeps a
+# little more or less of the memory for itself at each start. Other facts change when they differ.
+DRIFT = {**dict.fromkeys(("MHz", "Hz", "C", "W", "%"), 0.05), **dict.fromkeys(("bytes", "KiB", "MiB", "GiB"), 0.01)}
 
 
 @dataclass(frozen=True)
@@ -688,9 +687,8 @@ def _arm(a: Series, old: tuple[int, int], b: Series, new: tuple[int, int]) -> Co
 
 
 def _differs(fact: Series, before: float, after: float) -> bool:
-    if fact.unit in DRIFTING_UNITS:
-        return abs(after - before) > CLOCK_CHANGE * max(abs(before), abs(after))
-    return bool(before != after)
+    drift = DRIFT.get(fact.unit, 0.0) * max(abs(before), abs(after))
+    return bool(abs(after - before) > drift) if drift else bool(before != after)
 
 
 def _alike(one: Any, other: Any) -> bool:
@@ -701,7 +699,7 @@ def _alike(one: Any, other: Any) -> bool:
         a, b = float(one), float(other)
     except (TypeError, ValueError):
         return False
-    return abs(a - b) < 0.01 * max(abs(a), abs(b))
+    return abs(a - b) < DRIFT["bytes"] * max(abs(a), abs(b))
 
 
 def _follows(before: float, after: float, number: int) -> bool:

@@ -238,6 +238,14 @@ def test_facts_in_the_result_files_count(planted: Make) -> None:
     assert event.kind == "unverified"
 
 
+@pytest.mark.parametrize(("memory", "changed"), [(8.4e9, False), (8.6e9, True)])
+def test_a_little_less_memory_at_another_start_is_no_change(planted: Make, memory: float, changed: bool) -> None:
+    """What an operating system keeps for itself differs from start to start; half of a module is another machine."""
+    history = cold(planted([2, 3, 4, 5] * 2)).fact("machine.track_memory_bytes", [8.41e9] * 4 + [memory] * 4)
+    found = [e for e in history.define("machine.track_memory_bytes", unit="bytes").events() if e.kind == "environment"]
+    assert bool(found) is changed
+
+
 def test_level_that_returns_is_undone(planted: Make) -> None:
     """A regression taken back: the return is no improvement, and the regression says by which commit it was undone."""
     history = planted([2, 3, 4, 5] * 3).alone(READ, COPY, NUMPY).scale(READ, 0.6, since=4, until=8)
