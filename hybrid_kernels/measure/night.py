@@ -200,8 +200,9 @@ class State:
         return found
 
     def save(self) -> None:
-        """Write it whole."""
-        files.replace(self.path, json.dumps(self.data, indent=1, sort_keys=True).encode())
+        """Write it whole; on a full disk the last one stays, and the next night measures what it does not hold."""
+        with contextlib.suppress(BadInput):
+            files.replace(self.path, json.dumps(self.data, indent=1, sort_keys=True).encode())
 
 
 class Dated(Protocol):
@@ -237,7 +238,8 @@ def new_events(project: Project, events: Sequence[Event], measured: Sequence[str
         fresh = [event for event, key in zip(events, keys, strict=True) if key not in seen]
     else:
         fresh = [event for event in events if any(commit.startswith(event.commit[:8]) for commit in measured)]
-    files.replace(path, json.dumps(keys, indent=0).encode())
+    with contextlib.suppress(BadInput):  # a full disk: they are told again
+        files.replace(path, json.dumps(keys, indent=0).encode())
     return fresh
 
 
@@ -323,7 +325,11 @@ def run(
     total, count = len(due) * len(suites), 0
     for commit in due:
         done = state.done(project.machine, commit)
-        _seed(project, commit)
+        try:
+            _seed(project, commit)
+        except OSError as error:
+            marks.append(Mark(commit, "", f"{_UNWRITTEN} ({error.strerror}): make room in {project.side}"))
+            break
         try:
             for suite in suites:
                 count += 1
@@ -333,9 +339,11 @@ def run(
                     progress(count, total, f"{commit[:8]} {suite}")
                 outcome, files_moved = _suite(project, side_config, commit, suite, suite_limit, attributes)
                 moved += files_moved
-                done[suite] = outcome
                 if outcome != "done":
                     marks.append(Mark(commit, suite, outcome))
+                if outcome.startswith(_UNWRITTEN):  # no fault of the suite: it stays due
+                    continue
+                done[suite] = outcome
                 state.save()
                 if outcome.startswith("build failed"):
                     done.update({other: outcome for other in suites if other not in done})
@@ -372,7 +380,28 @@ def _whole(path: Path) -> Any:
         return None
 
 
+_UNWRITTEN = "the disk is full or cannot be written"
+
+
 def _suite(
+    project: Project,
+    config: Path,
+    commit: str,
+    suite: str,
+    limit: float,
+    attributes: Sequence[str],
+    benchmark: str | None = None,
+) -> tuple[str, int]:
+    """As `_run_suite`; an outcome that begins with _UNWRITTEN where the log or the history could not be written."""
+    try:
+        return _run_suite(project, config, commit, suite, limit, attributes, benchmark)
+    except OSError as error:
+        return f"{_UNWRITTEN} ({error.strerror})", 0
+    except BadInput as error:
+        return f"{_UNWRITTEN} ({error})", 0
+
+
+def _run_suite(
     project: Project,
     config: Path,
     commit: str,
@@ -410,7 +439,7 @@ def _suite(
     said = log.read_text(encoding="utf-8", errors="replace")
     moved = _move(project, commit)
     if "No space left on device" in said:
-        return f"the disk is full (log: {log})", moved
+        return f"{_UNWRITTEN} (log: {log})", moved
     if "Failed to build" in said or "Failed: trying different" in said:
         return f"build failed (log: {log})", moved
     failed = _failed(project, commit, suite)

@@ -8,6 +8,7 @@ from rich.table import Table
 
 from hybrid_kernels.records import FleetMember, FleetRun
 from hybrid_kernels.report import tables
+from hybrid_kernels.units import counted
 
 STATES = {"runs": "measures", "done": "done", "away": "away", "missing": "missing"}
 
@@ -42,5 +43,5 @@ def summary(run: FleetRun) -> list[str]:
     lines += [f"refused: {worker}: {reason}" for worker, reason in run.refused]
     if run.interrupted:
         lines.append("interrupted; what was finished is kept")
-    lines.append(f"{run.gathered} result files are new or have changed")
+    lines.append(f"{counted(run.gathered, 'result file')} new or changed")
     return lines

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pty
 import shutil
 import signal
 import subprocess
@@ -273,6 +274,66 @@ def test_local_workers_from_the_command_line(project: Path) -> None:
         assert f"{name}: done (2 of 2 suites)" in done.stdout
         assert f"fleet: {name}: measures" in done.stderr
     assert git(project, "status", "--porcelain") == ""
+
+
+def test_ctrl_c_on_a_terminal_keeps_what_was_finished(project: Path) -> None:
+    """On a terminal a table follows; Ctrl-C ends with 130, what was finished is kept and no worker is left."""
+    command = [
+        sys.executable,
+        "-c",
+        "from hybrid_kernels.cli import main; main()",
+        "fleet",
+        "run",
+        "--local",
+        "2",
+        "HEAD",
+    ]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "NUMBER": "3",
+        "PACE_beta": "300",
+        "TERM": "xterm",
+        "COLUMNS": "100",
+    }
+    own, terminal = pty.openpty()
+    shown = bytearray()
+    with subprocess.Popen(
+        command,
+        cwd=project,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=terminal,
+        text=True,
+        start_new_session=True,
+    ) as child:
+        os.close(terminal)
+
+        def reading() -> None:
+            with contextlib.suppress(OSError):  # the terminal's other end is closed
+                while data := os.read(own, 65536):
+                    shown.extend(data)
+
+        reader = threading.Thread(target=reading)
+        reader.start()
+        # alpha of both is done when both measure beta, which takes five minutes
+        soon(
+            lambda: (
+                shown.decode(errors="replace").rpartition("machine ")[2].count("beta") >= 2 or child.poll() is not None
+            )
+        )
+        os.killpg(child.pid, signal.SIGINT)
+        out, _ = child.communicate(timeout=60)
+        reader.join(timeout=10)
+    os.close(own)
+    assert child.returncode == 130, out
+    assert list(values(project).values()) == [{"alpha.track_alpha": 3}] * 2
+    assert "interrupted" in out
+    soon(lambda: not [line for line in _processes() if str(project) in line])
+
+
+def _processes() -> list[str]:
+    return subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout.splitlines()
 
 
 def test_bad_input_is_named(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -77,8 +78,8 @@ class Small:
 
 
 @pytest.fixture
-def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Small:
-    """The project, with asv kept from building environments: it measures with this interpreter."""
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A home folder in which asv knows the machine `box`."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     (tmp_path / "home").mkdir()
     machine = {
@@ -86,6 +87,11 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Small:
         "box": {"machine": "box", "os": "Linux", "arch": "x", "cpu": "c", "num_cpu": "2", "ram": "1"},
     }
     (tmp_path / "home/.asv-machine.json").write_text(json.dumps(machine))
+
+
+@pytest.fixture
+def small(tmp_path: Path, home: None) -> Small:
+    """The project, with asv kept from building environments: it measures with this interpreter."""
     return Small(tmp_path / "project")
 
 
@@ -213,6 +219,44 @@ def test_too_little_space_is_refused_before_anything(small: Small, monkeypatch: 
     monkeypatch.setattr(nights.shutil, "disk_usage", lambda path: nights.shutil._ntuple_diskusage(10, 9, 1024))
     with pytest.raises(nights.CouldNotRun, match=r"1\.00 KiB are free, 256 MiB are needed"):
         small.run()
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own of 300 MiB, where mounting one is allowed."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=300m", "tmpfs", place], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("a small file system cannot be mounted here: needs root")
+    yield place
+    subprocess.run(["umount", "-l", place], check=True)
+
+
+def test_a_disk_that_fills_up_marks_the_suite_and_keeps_the_rest(full_disk: Path, home: None) -> None:
+    """The second of three suites fills the disk: what was finished before is whole, the summary says which suites were
+    lost, nothing is half-written, and with room again the next night measures them."""
+    small = Small(full_disk / "project")
+    fill = f"open({str(full_disk / 'filler')!r}, 'wb').write(bytes(1 << 20) * 400)"
+    small.suite("beta", f"try:\n        {fill}\n    except OSError:\n        pass\n    return 1.0")
+    small.suite("gamma", "return 2.0")
+    git(small.folder, "add", "-A")
+    commit = small.commit("fills up")
+    night = small.run()
+    assert night.measured == ()
+    lost = {mark.suite: mark.what for mark in night.marks if mark.commit == commit}
+    assert lost, night
+    assert "alpha" not in lost
+    assert any("full" in what for what in lost.values()), lost
+    kept = small.results()  # every file parses
+    assert {"alpha.track_alpha"} <= set().union(*kept.values())
+    for filler in full_disk.rglob("filler"):
+        filler.unlink()
+    small.suite("beta", "return 1.0")
+    small.commit("room again")
+    assert small.run().marks == ()
 
 
 def test_what_changed_about_the_machine_is_told(small: Small) -> None:

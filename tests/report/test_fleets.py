@@ -32,5 +32,5 @@ def test_the_summary_names_all_that_is_amiss() -> None:
         "missing: two 01234567 reads: the machine went away",
         "refused: old at x: older",
         "interrupted; what was finished is kept",
-        "4 result files are new or have changed",
+        "4 result files new or changed",
     ]
