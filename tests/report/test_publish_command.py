@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,6 +28,33 @@ def test_publish_says_where_the_site_is(asv_project):
     assert done.stdout.splitlines()[-1].endswith("site/index.html")
     assert (project.root / "site" / "figures.html").exists()
     assert not (project.root / "html").exists()
+
+
+def test_results_in_a_bucket_become_the_same_site(asv_project, bucket, tmp_path):
+    """`--results s3://...`: our pages and asv's own graphs from a real S3 server, the folder here being gone; a second
+    publish finds what was added to the bucket since."""
+    fsspec = pytest.importorskip("fsspec")
+    project = asv_project(3)
+    project.machine("box")
+    project.benchmark("suite.time_read")
+    for at in range(3):
+        project.result("box", at, {"suite.time_read": 1.0 + at / 100})
+    project.save()
+    first = run(project.root, "--html-dir", "here")
+    assert first.returncode == 0, first.stderr
+    system = fsspec.filesystem("s3", use_listings_cache=False)
+    results = shutil.move(project.root / "results", tmp_path / "moved")
+    for path in Path(results).rglob("*.json"):
+        system.pipe_file(f"{bucket}/results/{path.relative_to(results).as_posix()}", path.read_bytes())
+    there = run(project.root, "--results", f"s3://{bucket}/results", "--html-dir", "there")
+    assert there.returncode == 0, there.stderr
+    files = [{f.relative_to(project.root / name).as_posix() for f in (project.root / name).rglob("*") if f.is_file()}
+             for name in ("here", "there")]  # fmt: skip
+    assert files[0] == files[1]
+    assert any(name.startswith("graphs/") for name in files[1])
+    for name in ("dashboard/data/machines.js", "index.json"):
+        ours, theirs = ((project.root / folder / name).read_text() for folder in ("here", "there"))
+        assert len(ours) == len(theirs)
 
 
 def test_bad_input_is_one_line(tmp_path, asv_project):
