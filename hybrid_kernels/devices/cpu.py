@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 COLD_CACHES = 4
 """Buffers that are rotated over hold at least this many last-level caches, so that no pass finds its bytes there."""
 
+HUGE_PAGE = 2 * 2**20
+"""Bytes of the huge pages of x86-64 and, with small pages of 4 KiB, of aarch64."""
+
 PIECES = {"resident": 256 * 2**20, "in_place": 128 * 2**20}
 """Bytes that one call of a kernel reads at most, by tier: Python hears Ctrl-C between calls. No smaller pass is cut."""
 COPY_PIECE = 64 * 2**20
@@ -50,12 +53,19 @@ def last_level_cache() -> int:
 
 
 def _untouched(nbytes: int) -> npt.NDArray[np.uint8]:
-    """uint8 [nbytes] in page-aligned anonymous memory of its own, huge pages asked for."""
-    area = mmap.mmap(-1, max(nbytes, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # shared: 4 KiB pages only
+    """uint8 [nbytes] in page-aligned anonymous memory of its own, huge pages asked for.
+
+    What could fill a huge page begins at one, with room for a whole one at its end: whether two buffers of one size get
+    huge pages must not be chance, since reads from a disk into small pages took up to twice as long.
+    """
+    room = 2 * HUGE_PAGE if nbytes >= HUGE_PAGE // 2 else 0
+    area = mmap.mmap(-1, max(nbytes, 1) + room, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # shared: small pages only
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # a kernel built without them
             area.madvise(mmap.MADV_HUGEPAGE)
-    return np.frombuffer(area, np.uint8, count=nbytes)
+    whole = np.frombuffer(area, np.uint8)
+    start = -whole.ctypes.data % HUGE_PAGE if room else 0
+    return whole[start : start + nbytes]
 
 
 def fill(target: npt.NDArray[Any], source: npt.NDArray[Any]) -> None:
