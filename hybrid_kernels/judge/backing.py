@@ -175,7 +175,12 @@ def _change(history: History, figure: Figure, machine: str) -> str | None:
     told = [event for event in history.statements(figure.id, machine) if event.before is not None]
     if record is None or not told:
         return None
-    measured_at = [int(s.order[i]) for s in history.series for i, p in enumerate(s.points) if p.commit == record.commit]
+    measured_at = [
+        rank
+        for s in history.series
+        for rank, commit in zip(s.order.tolist(), s.column("commit"), strict=True)
+        if commit == record.commit
+    ]
     if measured_at and told[-1].order <= measured_at[0]:
         return None
     return told[-1].kind if told[-1].kind in CHANGES else None
@@ -236,7 +241,11 @@ def _seen(history: History) -> Mapping[str, tuple[list[str], dict[str, str]]]:
     """Versions of each benchmark in commit order, and the first file of each."""
     seen: dict[str, tuple[list[str], dict[str, str]]] = {}
     ranked = sorted(
-        ((int(s.order[i]), s.benchmark, p.version, p.file) for s in history.series for i, p in enumerate(s.points)),
+        (
+            (rank, s.benchmark, version, file)
+            for s in history.series
+            for rank, version, file in zip(s.order.tolist(), s.column("version"), s.column("file"), strict=True)
+        ),
         key=lambda item: item[0],
     )
     for _, name, version, file in ranked:

@@ -163,7 +163,9 @@ class History:
 
         BadInput when no value is of that commit, or of several.
         """
-        ranks = {p.commit: int(s.order[i]) for s in self.series for i, p in enumerate(s.points)}
+        ranks = {
+            name: rank for s in self.series for name, rank in zip(s.column("commit"), s.order.tolist(), strict=True)
+        }
         found = [name for name in ranks if name.startswith(commit)]
         if len(found) != 1:
             what = "no value is of it" if not found else f"it could be {' or '.join(name[:12] for name in found)}"

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from math import isfinite
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,42 @@ class Point:
     file: str
 
 
+class Points(Sequence[Point]):
+    """The points of a series, each made when it is asked for: millions of objects are more than a memory holds.
+
+    `columns` run over the whole history, named as the fields of Point; this is the stretch from `start` to `stop`.
+    """
+
+    __slots__ = ("columns", "start", "stop")
+
+    def __init__(self, columns: Mapping[str, Sequence[Any]], start: int, stop: int) -> None:
+        self.columns, self.start, self.stop = columns, start, stop
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    @overload
+    def __getitem__(self, at: int) -> Point: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[Point, ...]: ...
+    def __getitem__(self, at: int | slice) -> Point | tuple[Point, ...]:
+        if isinstance(at, slice):
+            return tuple(self._made(place) for place in range(len(self))[at])
+        return self._made(range(len(self))[at])
+
+    def _made(self, place: int) -> Point:
+        row = {name: column[self.start + place] for name, column in self.columns.items()}
+        row["value"] = float(row["value"])
+        below, above = row["ci_low"], row["ci_high"]
+        row["ci_low"] = float(below) if isfinite(below) else None
+        row["ci_high"] = float(above) if isfinite(above) else None
+        return Point(**row)
+
+    def column(self, name: str) -> Sequence[Any]:
+        """One field of every point."""
+        return self.columns[name][self.start : self.stop]
+
+
 @dataclass(frozen=True, eq=False)
 class Series:
     """Values of one cell in commit order. `order` is the rank of each value's commit; two may share one.
@@ -57,7 +93,7 @@ class Series:
     values: Floats
     ci_low: Floats
     ci_high: Floats
-    points: tuple[Point, ...]
+    points: Points | tuple[Point, ...]
     noise: float | None = None  # between runs of equal code, as control arms show; None: nothing tells
 
     @property
@@ -65,16 +101,22 @@ class Series:
         """`benchmark (cell)`, for people."""
         return f"{self.benchmark} ({self.cell})" if self.cell else self.benchmark
 
+    def column(self, name: str) -> Sequence[Any]:
+        """One field of every point (`commit`, `version`, `file`), without making the points."""
+        if isinstance(self.points, Points):
+            return self.points.column(name)
+        return [getattr(point, name) for point in self.points]
+
     @cached_property
     def runs(self) -> tuple[Run, ...]:
         """Stretches of one version. A value whose file names no version goes with its neighbours."""
         starts, current = [0], None
-        for index, point in enumerate(self.points):
-            if point.version is None:
+        for index, version in enumerate(self.column("version")):
+            if version is None:
                 continue
-            if current is not None and point.version != current:
+            if current is not None and version != current:
                 starts.append(index)
-            current = point.version
+            current = version
         ends = [*starts[1:], len(self.points)]
         return tuple(Run(self, start, end) for start, end in zip(starts, ends, strict=True) if end > start)
 
@@ -82,7 +124,7 @@ class Series:
         """The values of one version (None: all of them); None when there are none."""
         if version is None:
             return self
-        return self._only([index for index, point in enumerate(self.points) if point.version == version])
+        return self._only([index for index, own in enumerate(self.column("version")) if own == version])
 
     def until(self, order: int) -> Series | None:
         """The values of commits up to this rank; None when there are none."""
@@ -113,7 +155,8 @@ class Run:
     @property
     def version(self) -> str | None:
         """The version, None when no file of the stretch names one."""
-        return next((p.version for p in self.series.points[self.start : self.end] if p.version is not None), None)
+        versions = self.series.column("version")[self.start : self.end]
+        return next((version for version in versions if version is not None), None)
 
     @cached_property
     def _steps(self) -> tuple[tuple[int, bool], ...]:
@@ -189,14 +232,11 @@ def _from_frame(frame: pd.DataFrame) -> list[Series]:
     known = [*pd.DatetimeIndex(distinct).to_pydatetime().tolist(), None]
     dates = [known[at] for at in place.tolist()]
     values, low, high = (usable[name].to_numpy(dtype=float) for name in ("value", "ci_low", "ci_high"))
-    listed = {name: column.tolist() for name, column in (("value", values), ("low", low), ("high", high))}
-    points = [
-        Point(commit, date, value, below if isfinite(below) else None, above if isfinite(above) else None,
-              version if isinstance(version, str) else None, number, repeat, file)
-        for commit, date, value, below, above, version, number, repeat, file in zip(
-            texts["commit"], dates, listed["value"], listed["low"], listed["high"], texts["version"], counts["number"],
-            counts["repeat"], texts["file"], strict=True)
-    ]  # fmt: skip
+    columns = {
+        "commit": texts["commit"], "date": dates, "value": values, "ci_low": low, "ci_high": high,
+        "version": [version if isinstance(version, str) else None for version in texts["version"]],
+        "number": counts["number"], "repeat": counts["repeat"], "file": texts["file"],
+    }  # fmt: skip
     order, cells = usable["order"].to_numpy(dtype=np.int64), usable["params"].tolist()
     ends = np.cumsum(np.bincount(number)).tolist()
     found = []
@@ -207,7 +247,7 @@ def _from_frame(frame: pd.DataFrame) -> list[Series]:
         part = slice(start, end)
         found.append(
             Series(machine, env, benchmark, cell, params, unit, direction, order[part], values[part], low[part],
-                   high[part], tuple(points[part]))
+                   high[part], Points(columns, start, end))
         )  # fmt: skip
     return found
 
