@@ -3,7 +3,7 @@
     python -m benchmarks.detector --series 1000
     python -m benchmarks.detector --series 1000 --otava PYTHON    PYTHON: an interpreter that has apache-otava installed
     python -m benchmarks.detector --series 4000 --few             how often few points are said to move by chance
-    python -m benchmarks.detector --calibrate                     makes the critical scores of judge/steps.py
+    python -m benchmarks.detector --calibrate --series 20000      makes the critical scores of judge/steps.py (8 min)
 
 Otava pins other versions of numpy and scipy than a project may have, so it runs under an interpreter of its own.
 Not an asv suite: nothing here is timed.
@@ -16,7 +16,7 @@ import json
 import math
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -127,7 +127,10 @@ def few(series: int) -> str:
     return "\n".join(rows)
 
 
-def calibrate(series: int) -> None:
+CALIBRATED = (6, 8, 10, 12, 15, 20, 35, 60, 100, 200, 500, 1000)
+
+
+def calibrate(series: int, sizes: Sequence[int] = CALIBRATED) -> None:
     """Prints the critical scores of judge/steps.py: what pure noise exceeds with the probability `false_rate(n)`.
 
     Where too few of the series exceed it, from the tail before it: that is straight on a logarithmic scale of
@@ -136,7 +139,6 @@ def calibrate(series: int) -> None:
     from hybrid_kernels.judge import steps
 
     scores = []
-    sizes = (6, 8, 10, 12, 15, 20, 35, 60, 100, 200, 500, 1000)
     for n in sizes:
         logs = noise(np.random.default_rng([SEED, n, 1]), series, n)
         highest = np.array([steps.highest_score(values) for values in np.exp(logs)])

@@ -57,18 +57,18 @@ SHORT_LENGTHS, SHORT_EXCESS = (8, 6), 0.8  # shorter intervals, for levels that 
 NORMAL = 1.4826  # standard deviation over median absolute deviation, for the normal distribution
 
 # Scores that pure noise exceeds, anywhere in a series of so many points, with the probability `false_rate` states.
-# Made by `python -m benchmarks.detector --calibrate`.
+# Made by `python -m benchmarks.detector --calibrate --series 20000`, to the digit.
 _SIZES = (6, 8, 10, 12, 15, 20, 35, 60, 100, 200, 500, 1000)
-_SCORES = (2.75, 2.98, 3.18, 3.25, 3.31, 3.75, 3.94, 4.38, 4.74, 5.15, 5.22, 5.4)
+_SCORES = (2.77, 3.04, 3.24, 3.34, 3.4, 3.74, 3.93, 4.4, 4.7, 5.17, 5.29, 5.47)
 
 
 def false_rate(n: int) -> float:
     """Probability that a series of `n` points of pure noise shows a step: 3 in 10,000 from 200 points on.
 
-    Shorter series are allowed more, up to 9 in 1,000 at 20 points and fewer, as hardly anything could be found in
+    Shorter series are allowed more, up to 6 in 1,000 at 27 points and fewer, as hardly anything could be found in
     them otherwise. As points are added, a step that chance made loses its support and is withdrawn.
     """
-    return max(0.0003, min(0.009, 0.0003 * math.pow(200 / max(n, 1), 1.5)))
+    return max(0.0003, min(0.006, 0.0003 * math.pow(200 / max(n, 1), 1.5)))
 
 
 def critical(n: int) -> float:
