@@ -280,3 +280,12 @@ def test_rates():
 
     assert false <= 4  # one in 500 expected
     assert found >= 160  # nine in ten expected
+
+
+@pytest.mark.parametrize("n", [10, 15])
+def test_critical_scores_are_those_of_the_calibration(n: int) -> None:
+    """Pure noise exceeds the critical score as often as is stated, within four standard errors of so many series."""
+    rng = np.random.default_rng([7, n])
+    series, rate = 1500, steps.false_rate(n)
+    found = sum(steps.highest_score(np.exp(rng.normal(0, 0.03, n))) > steps.critical(n) for _ in range(series))
+    assert abs(found - series * rate) <= 4 * (series * rate * (1 - rate)) ** 0.5
