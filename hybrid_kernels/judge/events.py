@@ -33,7 +33,7 @@ import numpy as np
 from hybrid_kernels import records, units
 from hybrid_kernels.errors import BadInput
 from hybrid_kernels.history import directions, folders, store
-from hybrid_kernels.judge import figure_series, ledger, moves, series
+from hybrid_kernels.judge import figure_series, ledger, moves, series, short
 from hybrid_kernels.judge.figure_series import Stretch
 from hybrid_kernels.judge.ledger import Ledger, Method
 from hybrid_kernels.judge.series import Point, Series
@@ -330,8 +330,8 @@ class _Judge:
             unit=s.unit,
             direction=s.direction,
             reason=reason,
-            points_before=s.points[old[0] : old[1]][-MOST_POINTS:],
-            points_after=s.points[new[0] : new[1]][:MOST_POINTS],
+            points_before=_last_points(s, old),
+            points_after=s.points[new[0] : min(new[1], new[0] + MOST_POINTS)],
             order=int(s.order[new[0]]),
             **more,
         )
@@ -432,8 +432,8 @@ class _Judge:
             if a == b or not a or not b:
                 continue
             text = f"{name} changed from {a} to {b} at the same boundary (a sampling parameter; no part of the version)"
-            before = [getattr(point, name) for point in s.points[old[0] : old[1]]]
-            after = [getattr(point, name) for point in s.points[new[0] : new[1]]]
+            column = s.column(name)
+            before, after = column[old[0] : old[1]], column[new[0] : new[1]]
             if name == "repeat":
                 notes.append(text)
             elif b in before or a in after:
@@ -531,7 +531,7 @@ class _Judge:
             commit_before=last.commit,
             version_before=last.version,
             before=_level(a, old),
-            points_before=a.points[old[0] : old[1]][-MOST_POINTS:],
+            points_before=_last_points(a, old),
         )
 
     def _again(self, a: Series, old: tuple[int, int], again: Series, o_old: int, o_new: int) -> ControlArm | None:
@@ -649,8 +649,12 @@ def _cell_of(s: Series) -> dict[str, tuple[str, ...]]:
     return {name: (value,) for name, value in s.params.items()}
 
 
+def _last_points(s: Series, part: tuple[int, int]) -> tuple[Point, ...]:
+    return s.points[max(part[0], part[1] - MOST_POINTS) : part[1]]
+
+
 def _level(s: Series, part: tuple[int, int]) -> float:
-    return float(np.median(s.values[part[0] : part[1]]))
+    return short.median(s.values[part[0] : part[1]])
 
 
 def _compare(a: Series, old: tuple[int, int], b: Series, new: tuple[int, int]) -> moves.Move:

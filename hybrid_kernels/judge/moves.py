@@ -20,6 +20,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.special
 
+from hybrid_kernels.judge import short
+
 Floats = npt.NDArray[np.float64]
 
 PRIOR_SPREAD = 0.03
@@ -86,12 +88,13 @@ def compare(
     logs = bool((before > 0).all() and (after > 0).all())
     scale = 1.0 if logs else float(np.median(np.abs(np.concatenate([before, after])))) or 1.0
     a, b = (np.log(before), np.log(after)) if logs else (before / scale, after / scale)
-    difference = float(np.median(b) - np.median(a))
+    level_a, level_b = short.median(a), short.median(b)
+    difference = level_b - level_a
     within = [_within(ci, scale, logs) for ci in (before_ci, after_ci) if ci is not None]
     own = np.concatenate(within) if within else np.zeros(0)
     floor = float(np.mean(own**2)) if own.size else 0.0
     known = max((UNKNOWN_SPREAD if prior is None else prior) ** 2, floor)
-    squares = float(((a - np.median(a)) ** 2).sum() + ((b - np.median(b)) ** 2).sum())
+    squares = float(((a - level_a) ** 2).sum() + ((b - level_b) ** 2).sum())
     freedom = PRIOR_FREEDOM + a.size + b.size - 2
     variance = (PRIOR_FREEDOM * known + squares) / freedom
     error = math.sqrt(variance * (1 / a.size + 1 / b.size))
@@ -102,8 +105,8 @@ def compare(
     if logs:
         ratio, low, high = (math.exp(min(x, MOST)) for x in (difference, difference - half, difference + half))
     else:
-        start = float(np.median(before))
-        ratio = float(np.median(after)) / start if start > 0 and np.median(after) > 0 else math.nan
+        start, end = short.median(before), short.median(after)
+        ratio = end / start if start > 0 and end > 0 else math.nan
         low = high = math.nan
     return Move(ratio, low, high, bool(score >= 1 and abs(difference) > least), score)
 

@@ -32,6 +32,8 @@ import numpy as np
 import scipy.special
 from numpy.typing import ArrayLike, NDArray
 
+from hybrid_kernels.judge import short
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -71,6 +73,7 @@ def false_rate(n: int) -> float:
     return max(0.0003, min(0.006, 0.0003 * math.pow(200 / max(n, 1), 1.5)))
 
 
+@lru_cache(maxsize=4096)
 def critical(n: int) -> float:
     """Score above which a change in a series of `n` points is a step (see `false_rate`)."""
     return float(np.interp(math.log(max(n, 1)), np.log(_SIZES), _SCORES))
@@ -173,7 +176,7 @@ class _Series:
         self.x = self.y[self.place]
         self.bound = critical(len(values))
         self.variance_floor = _resolution(self.x) ** 2
-        self.min_change = MIN_CHANGE * (1.0 if self.logs or not len(self.x) else float(np.median(np.abs(self.x))))
+        self.min_change = MIN_CHANGE * (1.0 if self.logs or not len(self.x) else short.median(np.abs(self.x)))
         self.rho = 0.0
 
     def search(self) -> list[int]:
@@ -198,8 +201,7 @@ class _Series:
         """(length, least minus score, start, place) of every interval whose best split scores above `least`."""
         for length, starts, excess in _layers(len(self.x)):
             bound = least + excess
-            windows = np.lib.stride_tricks.sliding_window_view(self.x, length)[starts]
-            splits, squares = self._scan(windows)
+            splits, squares = self._scan(self.x[starts[:, None] + np.arange(length)])
             for window in np.flatnonzero(squares > _critical_t(bound, length - 2) ** 2).tolist():
                 start, at = int(starts[window]), int(starts[window] + splits[window])
                 score = self.score(start, at, start + length)
@@ -209,13 +211,15 @@ class _Series:
     def _scan(self, x: Floats) -> tuple[NDArray[np.intp], Floats]:
         """The best split of each window x [windows, length], as points before it, and its squared t."""
         length = x.shape[1]
-        k = np.arange(MIN_SIDE, length - MIN_SIDE + 1)
-        x = x - x.mean(axis=1, keepdims=True)
-        difference = np.cumsum(x, axis=1)[:, k - 1] * (length / (k * (length - k)))
-        within = (x * x).sum(axis=1)[:, None] - difference**2 * (k * (length - k) / length)
+        k, of_sum, of_square, spread = _splits(length)
+        if self.rho > 0:
+            spread = _variance_of_mean(k, self.rho) + _variance_of_mean(length - k, self.rho)
+        x = x - np.add.reduce(x, axis=1, keepdims=True) / length
+        difference = np.add.accumulate(x, axis=1)[:, MIN_SIDE - 1 : length - MIN_SIDE] * of_sum
+        squared = difference * difference
+        within = np.add.reduce(x * x, axis=1)[:, None] - squared * of_square
         variance = np.maximum(within / (length - 2), self.variance_floor)
-        spread = _variance_of_mean(k, self.rho) + _variance_of_mean(length - k, self.rho)
-        squares = difference**2 / np.maximum(variance * spread, 1e-300)
+        squares = squared / np.maximum(variance * spread, 1e-300)
         best = squares.argmax(axis=1)
         return k[best], squares[np.arange(len(x)), best]
 
@@ -238,7 +242,7 @@ class _Series:
         """By how much the step at `at` exceeds the critical score; -inf where the change is too small to matter."""
         if min(at - start, stop - at) < MIN_SIDE:
             return -math.inf
-        if abs(self.x[at:stop].mean() - self.x[start:at].mean()) < self.min_change:
+        if abs(short.mean(self.x[at:stop]) - short.mean(self.x[start:at])) < self.min_change:
             return -math.inf
         return self.score(start, at, stop) - self.bound
 
@@ -248,7 +252,7 @@ class _Series:
         n = len(self.x)
         if n < 12:
             return 0.0
-        rest = np.concatenate([self.x[a:b] - self.x[a:b].mean() for a, b in pairwise(edges)])
+        rest = np.concatenate([self.x[a:b] - short.mean(self.x[a:b]) for a, b in pairwise(edges)])
         total = float(rest @ rest)
         if total <= n * 1e-24:
             return 0.0
@@ -261,9 +265,9 @@ class _Series:
     def score(self, start: int, at: int, stop: int) -> float:
         """Standard normal score of the difference between the two sides of `at`."""
         a, b = self.x[start:at], self.x[at:stop]
-        va, vb = float(a.var(ddof=1)), float(b.var(ddof=1))
+        va, vb = short.variance(a, 1), short.variance(b, 1)
         df_a, df_b = len(a) - 1, len(b) - 1
-        spread_a, spread_b = (float(_variance_of_mean(np.array([len(one)]), self.rho)[0]) for one in (a, b))
+        spread_a, spread_b = (_spread_of_mean(len(one), self.rho) for one in (a, b))
         df = float(df_a + df_b)
         pooled = max((va * df_a + vb * df_b) / df, self.variance_floor)
         near, df_near = self._near(a, b)
@@ -279,7 +283,7 @@ class _Series:
             if of_a + of_b > squared:
                 squared = of_a + of_b
                 df = squared**2 / (of_a**2 / df_a + of_b**2 / df_b)
-        difference = abs(float(b.mean() - a.mean()))
+        difference = abs(short.mean(b) - short.mean(a))
         return _normal_score(difference / math.sqrt(squared) if squared > 0 else math.inf, df)
 
     def _near(self, a: Floats, b: Floats) -> tuple[float, int]:
@@ -287,7 +291,7 @@ class _Series:
         reach = 2 * min(len(a), len(b)) + 10
         a, b = a[-reach:], b[:reach]
         df = len(a) + len(b) - 2
-        return (float(a.var()) * len(a) + float(b.var()) * len(b)) / df, df
+        return (short.variance(a) * len(a) + short.variance(b) * len(b)) / df, df
 
     def described(self, steps: list[int], places: NDArray[np.intp]) -> list[Step]:
         """What the steps at these places are; `places` are those of the finite values in the series as given."""
@@ -298,7 +302,7 @@ class _Series:
         ]
 
     def _step(self, a: Floats, b: Floats, index: int, score: float, confirmed: bool = True) -> Step:
-        before, after = float(a.mean()), float(b.mean())
+        before, after = short.mean(a), short.mean(b)
         ratio = low = high = math.nan
         if self.logs:
             width = self._half_width(a, b)
@@ -313,11 +317,11 @@ class _Series:
         """Half the 95 % interval of the difference of two levels: Welch's, the spread of single points pooled."""
         if len(a) < 2 and len(b) < 2:
             return math.nan
-        pooled = (float(((a - a.mean()) ** 2).sum()) + float(((b - b.mean()) ** 2).sum())) / (len(a) + len(b) - 2)
+        pooled = (short.squares(a) + short.squares(b)) / (len(a) + len(b) - 2)
         squares = []
         for one in (a, b):
-            variance = float(one.var(ddof=1)) if len(one) >= MIN_SIDE else pooled
-            spread = float(_variance_of_mean(np.array([len(one)]), self.rho)[0])
+            variance = short.variance(one, 1) if len(one) >= MIN_SIDE else pooled
+            spread = _spread_of_mean(len(one), self.rho)
             squares.append(max(variance, self.variance_floor) * spread)
         total = sum(squares)
         if total <= 0:
@@ -344,9 +348,9 @@ class _Series:
 
     def _off(self, level: Floats, end: Floats) -> bool:
         """Whether all points of `end` are off `level`, on the same side."""
-        middle = float(np.median(level))
+        middle = short.median(level)
         away = end - middle
-        robust = NORMAL * float(np.median(np.abs(level - middle)))
+        robust = NORMAL * short.median(np.abs(level - middle))
         inner = level[np.abs(level - middle) <= OUTLIER * robust]
         spread = max(robust, float(inner.std()), math.sqrt(self.variance_floor))
         least = max(OUTLIER * spread, self.min_change)
@@ -383,6 +387,11 @@ def _variance_of_mean(n: NDArray[np.int64], rho: float) -> Floats:
     return ((1 + rho) / (1 - rho) - 2 * rho * (1 - rho**n) / (n * (1 - rho) ** 2)) / n
 
 
+def _spread_of_mean(n: int, rho: float) -> float:
+    """The same for one `n`."""
+    return 1.0 / n if rho <= 0 else float(_variance_of_mean(np.array([n]), rho)[0])
+
+
 def _outliers(y: Floats) -> NDArray[np.bool_]:
     """Points far from their neighbours: from the median of those around them, and of those on either side alone.
 
@@ -396,13 +405,15 @@ def _outliers(y: Floats) -> NDArray[np.bool_]:
     half = 3 if n >= 12 else 2
     middle = _running_median(y, half)
     away = np.abs(y - middle)
-    gaps = np.abs(np.diff(y, append=y[-2]))
+    gaps = np.empty(n)
+    gaps[:-1] = np.abs(y[1:] - y[:-1])
+    gaps[-1] = gaps[-2]
     spread = np.maximum(_around(away), _around(gaps) / math.sqrt(2)) * NORMAL
     limit = OUTLIER * (1 + 3 / n) * np.maximum(spread, 1e-9 * np.abs(middle))
     far = away > limit
     for at in np.flatnonzero(far).tolist():
         sides = (y[max(at - half, 0) : at], y[at + 1 : at + 1 + half])
-        far[at] = all(abs(y[at] - np.median(side)) > limit[at] for side in sides if len(side))
+        far[at] = all(abs(y[at] - short.median(side)) > limit[at] for side in sides if len(side))
     return far
 
 
@@ -411,24 +422,29 @@ def _running_median(y: Floats, half: int) -> Floats:
     n = len(y)
     half = min(half, (n - 1) // 2)
     result = np.empty(n)
-    result[half : n - half] = np.median(np.lib.stride_tricks.sliding_window_view(y, 2 * half + 1), axis=1)
+    result[half : n - half] = short.medians(short.windows(y, 2 * half + 1))
     for at in range(half):
-        result[at] = np.median(y[: 2 * at + 1])
-        result[n - 1 - at] = np.median(y[n - 1 - 2 * at :])
+        result[at] = short.median(y[: 2 * at + 1])
+        result[n - 1 - at] = short.median(y[n - 1 - 2 * at :])
     return result
 
 
 def _around(sizes: Floats) -> Floats:
     """Median of the 31 sizes around each one, of all where there are fewer."""
     width = min(31, len(sizes))
-    inner = np.median(np.lib.stride_tricks.sliding_window_view(sizes, width), axis=1)
+    inner = short.medians(short.windows(sizes, width))
     before = width // 2
-    return np.pad(inner, (before, len(sizes) - len(inner) - before), mode="edge")
+    result = np.empty(len(sizes))
+    result[:before] = inner[0]
+    result[before : before + len(inner)] = inner
+    result[before + len(inner) :] = inner[-1]
+    return result
 
 
 def _resolution(x: Floats) -> float:
     """Standard deviation that rounding alone gives: that of a uniform error over the smallest gap between values."""
-    gaps = np.diff(np.unique(x))
+    ordered = np.sort(x)
+    gaps = ordered[1:] - ordered[:-1]
     gaps = gaps[gaps > 1e-12]
     return float(gaps.min()) / math.sqrt(12) if len(gaps) else 0.0
 
@@ -447,3 +463,14 @@ def _layers(m: int) -> list[tuple[int, NDArray[np.intp], float]]:
         layers.append((size, np.unique(np.linspace(0, m - size, count).round().astype(np.intp)), 0.0))
         length /= 2
     return layers + [(size, np.arange(m - size + 1), SHORT_EXCESS) for size in SHORT_LENGTHS if size < m]
+
+
+@lru_cache(maxsize=256)
+def _splits(length: int) -> tuple[NDArray[np.int64], Floats, Floats, Floats]:
+    """The places where an interval may be split, as points before them, and what only depends on these.
+
+    From the sum before a place to the difference of the two means; from its square to the squares between the sides;
+    and the variance of the difference, in that of independent points.
+    """
+    k = np.arange(MIN_SIDE, length - MIN_SIDE + 1)
+    return k, length / (k * (length - k)), k * (length - k) / length, 1.0 / k + 1.0 / (length - k)
