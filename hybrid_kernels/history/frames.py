@@ -1,11 +1,14 @@
-"""Columns of result files as a pandas frame, with what the definitions add: units, directions, names of parameters."""
+"""Columns of result files with what the definitions add: units, directions, names of parameters.
+
+`Rows` has them as arrays, for what must not wait for pandas to be imported, and `frame` as a pandas frame.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -85,20 +88,88 @@ class Context:
     definitions: Sequence[Mapping[str, Benchmark] | None]  # None: the root has no benchmarks.json
 
 
-def utc(milliseconds: NDArray[np.float64]) -> pd.DatetimeIndex:
-    """Times from milliseconds since 1970; NaT where there is none, or none that a calendar has."""
-    import pandas as pd
+@dataclass(frozen=True, eq=False)
+class Words:
+    """A column of texts: the code of each row's, -1 where it has none, and the texts by their code.
 
+    Only texts that occur, in the order in which they do; of a column `status` all that there are.
+    """
+
+    codes: NDArray[np.int32]
+    texts: list[str]
+
+    def tolist(self, rows: NDArray[np.intp]) -> list[Any]:
+        """The texts of these rows, None where there is none."""
+        found: list[Any] = np.array([*self.texts, None], np.object_)[self.codes[rows]].tolist()
+        return found
+
+    def among(self, texts: Collection[str]) -> NDArray[np.bool_]:
+        """Which rows have one of `texts`."""
+        found: NDArray[np.bool_] = np.array([*(one in texts for one in self.texts), False], np.bool_)[self.codes]
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The columns of `store.StoredHistory.frame` as arrays, in its order. Times are datetime64[ms], in UTC."""
+
+    machine: Words
+    env: Words
+    commit: Words
+    order: NDArray[np.int32]
+    date: NDArray[np.datetime64]
+    benchmark: Words
+    cell: Words
+    params: NDArray[np.object_]
+    version: Words
+    is_current_version: NDArray[np.bool_]
+    value: NDArray[np.float64]
+    unit: Words
+    direction: NDArray[np.int8]
+    ci_low: NDArray[np.float64]
+    ci_high: NDArray[np.float64]
+    q25: NDArray[np.float64]
+    q75: NDArray[np.float64]
+    n: NDArray[np.int32]
+    number: NDArray[np.int32]
+    repeat: NDArray[np.int32]
+    status: Words
+    started: NDArray[np.datetime64]
+    file: Words
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+
+def times(milliseconds: NDArray[np.float64]) -> NDArray[np.datetime64]:
+    """Times from milliseconds since 1970; NaT where there is none, or none that a calendar has."""
     known = np.abs(milliseconds) < 1e14  # also leaves out NaN: asv's own dates end with the year 5138
     whole = np.where(known, milliseconds, 0).astype("datetime64[ms]")
     whole[~known] = np.datetime64("NaT")
-    return pd.DatetimeIndex(whole).tz_localize("UTC")
+    return whole
 
 
-def frame(table: Table, rows: NDArray[np.intp] | None, cells: Cells, context: Context) -> pd.DataFrame:
-    """The frame that `store.StoredHistory.frame` describes, of all rows of `table` or of those numbered in `rows`."""
+def utc(found: NDArray[np.datetime64]) -> pd.DatetimeIndex:
+    """Times of `times` as pandas has them, with their time zone."""
     import pandas as pd
 
+    return pd.DatetimeIndex(found).tz_localize("UTC")
+
+
+def frame(rows: Rows) -> pd.DataFrame:
+    """The frame that `store.StoredHistory.frame` describes."""
+    import pandas as pd
+
+    def column(found: Any) -> Any:
+        if isinstance(found, Words):
+            return pd.Categorical.from_codes(found.codes, categories=pd.Index(found.texts, dtype="str"))
+        return utc(found) if found.dtype.kind == "M" else found
+
+    return pd.DataFrame({one.name: column(getattr(rows, one.name)) for one in fields(Rows)}, copy=False)
+
+
+def rows_of(table: Table, rows: NDArray[np.intp] | None, cells: Cells, context: Context) -> Rows:
+    """The columns of all rows of `table`, or of those numbered in `rows`."""
     # Rows lie in the order of their files; bring those into the order of commits, whatever order they were read in.
     by_commit = sorted(range(len(table.files)), key=lambda at: (context.order_of_file[at], context.paths[at]))
     counts = table.rows_of_file
@@ -124,49 +195,45 @@ def frame(table: Table, rows: NDArray[np.intp] | None, cells: Cells, context: Co
     code = dict(zip(columns.CODES, all_codes, strict=True))
     number = dict(zip(columns.NUMBERS, all_numbers, strict=True))
 
-    def words(codes: NDArray[Any], categories: Sequence[str]) -> pd.Categorical:
-        """Only the categories that occur, in the order in which they do."""
-        codes, used = _by_appearance(codes, len(categories))
-        return pd.Categorical.from_codes(codes, categories=pd.Index([categories[one] for one in used], dtype="str"))
+    def words(codes: NDArray[Any], texts: Sequence[str]) -> Words:
+        codes, used = _by_appearance(codes, len(texts))
+        return Words(codes, [texts[one] for one in used])
 
-    def of_file(values: Sequence[str]) -> pd.Categorical:
+    def of_file(values: Sequence[str]) -> Words:
         numbering: Numbering[str] = Numbering()
         numbered = [numbering[values[at]] for at, count in zip(by_commit, counts.tolist(), strict=True) if count]
         codes = np.repeat(np.array(numbered, np.int32), counts[counts > 0])
-        return pd.Categorical.from_codes(codes, categories=pd.Index(list(numbering), dtype="str"))
+        return Words(codes, list(numbering))
 
     texts: Numbering[str] = Numbering()
     text = np.array([texts[one] for one in cells.texts], np.int32)
     root, benchmark = context.root_of_file[file], code["benchmark"]
     described = _Described(table, context)
     dates = np.array([np.nan if one.date is None else one.date for one in table.files], np.float64)
-    return pd.DataFrame(
-        {
-            "machine": of_file(context.machines),
-            "env": of_file([one.env or "" for one in table.files]),
-            "commit": of_file([one.commit for one in table.files]),
-            "order": context.order_of_file[file],
-            "date": utc(dates).take(file),
-            "benchmark": words(benchmark, table.benchmarks),
-            "cell": words(text[code["cell"]], list(texts)),
-            "params": cells.params[code["cell"]],
-            "version": words(code["version"], table.versions),
-            "is_current_version": described.is_current(root, benchmark, code["version"], file),
-            "value": number["value"],
-            "unit": words(described.unit[root, benchmark], described.units),
-            "direction": described.direction[root, benchmark],
-            "ci_low": number["ci_low"],
-            "ci_high": number["ci_high"],
-            "q25": number["q25"],
-            "q75": number["q75"],
-            "n": code["n"],
-            "number": code["number"],
-            "repeat": code["repeat"],
-            "status": pd.Categorical.from_codes(code["status"], categories=pd.Index(columns.STATUS, dtype="str")),
-            "started": utc(number["started"]),
-            "file": of_file(context.paths),
-        },
-        copy=False,
+    return Rows(
+        machine=of_file(context.machines),
+        env=of_file([one.env or "" for one in table.files]),
+        commit=of_file([one.commit for one in table.files]),
+        order=context.order_of_file[file],
+        date=times(dates)[file],
+        benchmark=words(benchmark, table.benchmarks),
+        cell=words(text[code["cell"]], list(texts)),
+        params=cells.params[code["cell"]],
+        version=words(code["version"], table.versions),
+        is_current_version=described.is_current(root, benchmark, code["version"], file),
+        value=number["value"],
+        unit=words(described.unit[root, benchmark], described.units),
+        direction=described.direction[root, benchmark],
+        ci_low=number["ci_low"],
+        ci_high=number["ci_high"],
+        q25=number["q25"],
+        q75=number["q75"],
+        n=code["n"],
+        number=code["number"],
+        repeat=code["repeat"],
+        status=Words(code["status"], list(columns.STATUS)),
+        started=times(number["started"]),
+        file=of_file(context.paths),
     )
 
 

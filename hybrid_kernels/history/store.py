@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from hybrid_kernels.errors import BadInput
 from hybrid_kernels.history import asv_files, cache, columns, folders, frames, orders
 from hybrid_kernels.history.asv_files import ResultFile, Unreadable
 from hybrid_kernels.history.columns import Table
-from hybrid_kernels.history.frames import Benchmark, Context
+from hybrid_kernels.history.frames import Benchmark, Context, Rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,6 +49,22 @@ class Note:
 
     file: str
     text: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one result file says of its commit, machine and environment; columns of `StoredHistory.files`."""
+
+    file: str
+    machine: str
+    env: str
+    commit: str
+    order: int
+    date: np.datetime64  # of the commit, UTC; NaT
+    facts: dict[str, Any]  # of machine and environment as they were when the file was written
+    env_vars: dict[str, str]
+    schema: int
+    rows: int
 
 
 @dataclass(frozen=True)
@@ -201,17 +217,51 @@ class StoredHistory:
         samples
             With samples=True: list of float, or None where the file keeps none.
         """
+        frame = frames.frame(self.__dict__.get("rows") or self._made_rows())
+        if self._samples:
+            frame["samples"] = self._read_samples(frame)
+        return frame
+
+    @cached_property
+    def rows(self) -> Rows:
+        """The columns of `frame`, without samples, as arrays: pandas takes longer to import than a history to load."""
+        return self._made_rows()
+
+    def _made_rows(self) -> Rows:
         context = Context(
             paths=[file.path for file in self._files],
             machines=[file.machine for file in self._files],
             root_of_file=np.array([file.root for file in self._files], np.int32),
-            order_of_file=self._order(),
+            order_of_file=self._order,
             definitions=[root.definitions for root in self._roots],
         )
-        frame = frames.frame(self._table, self._rows, self._cells, context)
-        if self._samples:
-            frame["samples"] = self._read_samples(frame)
-        return frame
+        return frames.rows_of(self._table, self._rows, self._cells, context)
+
+    @cached_property
+    def reports(self) -> list[Report]:
+        """What each result file that was read says of commit, machine and environment, in commit order."""
+        dates = frames.times(np.array([one.record.date for one in self._files], np.float64))
+        order = self._order.tolist()
+        return [
+            Report(
+                file=one.path,
+                machine=one.machine,
+                env=one.record.env or "",
+                commit=one.record.commit,
+                order=order[at],
+                date=dates[at],
+                facts=json.loads(one.record.facts),
+                env_vars=json.loads(one.record.env_vars),
+                schema=one.record.schema,
+                rows=one.record.rows,
+            )
+            for at, one in self._in_order
+        ]
+
+    @property
+    def _in_order(self) -> list[tuple[int, _File]]:
+        order = self._order.tolist()
+        return sorted(enumerate(self._files), key=lambda pair: (order[pair[0]], pair[1].path))
 
     @cached_property
     def files(self) -> pd.DataFrame:
@@ -223,23 +273,12 @@ class StoredHistory:
         """
         import pandas as pd
 
-        dates = np.array([one.record.date for one in self._files], np.float64)
-        frame = pd.DataFrame(
-            {
-                "file": [one.path for one in self._files],
-                "machine": [one.machine for one in self._files],
-                "env": [one.record.env or "" for one in self._files],
-                "commit": [one.record.commit for one in self._files],
-                "order": self._order(),
-                "date": frames.utc(dates),
-                "facts": [json.loads(one.record.facts) for one in self._files],
-                "env_vars": [json.loads(one.record.env_vars) for one in self._files],
-                "schema": [one.record.schema for one in self._files],
-                "rows": [one.record.rows for one in self._files],
-                "partial": self._partial(),
-            }
-        )
-        return frame.sort_values(["order", "file"], kind="stable", ignore_index=True)
+        told: dict[str, Any] = {
+            one.name: [getattr(report, one.name) for report in self.reports] for one in fields(Report)
+        }
+        told["order"] = np.array(told["order"], np.int32)
+        told["date"] = frames.utc(np.array(told["date"], "datetime64[ms]"))
+        return pd.DataFrame(told).assign(partial=self._partial()[[at for at, _ in self._in_order]])
 
     def facts(self, file: str) -> dict[str, Any]:
         """Machine facts and environment parameters in the result file `file`; empty when it is none of these."""
@@ -274,7 +313,7 @@ class StoredHistory:
         ]
         partial = np.array([file.record.partial for file in self._files], np.bool_)
         before: dict[tuple[int, str, str | None], NDArray[np.bool_]] = {}
-        for at in np.argsort(self._order(), kind="stable").tolist():
+        for at in np.argsort(self._order, kind="stable").tolist():
             file = self._files[at]
             key = (file.root, file.machine, file.record.env)
             known = before.setdefault(key, np.zeros(len(table.benchmarks), np.bool_))
@@ -282,6 +321,7 @@ class StoredHistory:
             known |= has[at]
         return partial
 
+    @cached_property
     def _order(self) -> NDArray[np.int32]:
         """Rank of the commit of each file."""
         dates: dict[str, float | None] = {}

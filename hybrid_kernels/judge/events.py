@@ -196,7 +196,7 @@ class History:
     @cached_property
     def series(self) -> tuple[Series, ...]:
         """All series with at least one value."""
-        return tuple(series.with_noise(series.from_frame(self.stored.frame), self.controls))
+        return tuple(series.with_noise(series.from_rows(self.stored.rows), self.controls))
 
     @cached_property
     def _events(self) -> tuple[Event, ...]:

@@ -9,16 +9,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from math import isfinite
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from hybrid_kernels.history import store
+from hybrid_kernels.history.frames import Rows
 from hybrid_kernels.judge import moves, steps
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Floats = npt.NDArray[np.float64]
 
@@ -210,46 +208,57 @@ def _same(value: str, wanted: Sequence[str]) -> bool:
     return False
 
 
-def from_frame(frame: pd.DataFrame) -> list[Series]:
-    """The series of a history frame, in order of first appearance. Cells that failed or were skipped hold no value."""
+def from_rows(rows: Rows) -> list[Series]:
+    """The series of a history, in order of first appearance. Cells that failed or were skipped hold no value."""
     with store.no_collection():
-        return _from_frame(frame)
+        return _from_rows(rows)
 
 
-def _from_frame(frame: pd.DataFrame) -> list[Series]:
-    import pandas as pd
-
-    usable = frame[np.isfinite(frame["value"].to_numpy())]
-    if usable.empty:
-        return []
-    keys = ["machine", "env", "benchmark", "cell"]
-    # Columns as lists once for the whole frame: pandas objects for each of a thousand cells take seconds.
-    number = usable.groupby(keys, observed=True, sort=False).ngroup().to_numpy()
-    usable = usable.iloc[np.argsort(number, kind="stable")]
-    texts = {name: usable[name].astype(object).tolist() for name in (*keys, "commit", "version", "file", "unit")}
-    counts = {name: usable[name].tolist() for name in ("number", "repeat", "direction")}
-    place, distinct = pd.factorize(usable["date"])  # one object a date, not one a value; -1 finds the None at the end
-    known = [*pd.DatetimeIndex(distinct).to_pydatetime().tolist(), None]
-    dates = [known[at] for at in place.tolist()]
-    values, low, high = (usable[name].to_numpy(dtype=float) for name in ("value", "ci_low", "ci_high"))
+def _from_rows(rows: Rows) -> list[Series]:
+    keys = ("machine", "env", "benchmark", "cell")
+    usable = np.flatnonzero(np.isfinite(rows.value))
+    number = np.zeros(len(usable), np.int64)
+    for words in (rows.machine, rows.env, rows.benchmark, rows.cell):
+        number = number * len(words.texts) + words.codes[usable]
+    by_series = np.argsort(number, kind="stable")
+    edges = np.flatnonzero(np.diff(number[by_series], prepend=-1)) if len(usable) else by_series
+    usable, first = usable[by_series], by_series[edges]
+    # Columns as lists once for all rows: objects of numpy for each of a thousand cells take seconds.
+    texts = {name: getattr(rows, name).tolist(usable) for name in (*keys, "commit", "version", "file", "unit")}
+    values, low, high = rows.value[usable], rows.ci_low[usable], rows.ci_high[usable]
+    number_, repeat, direction = (column[usable].tolist() for column in (rows.number, rows.repeat, rows.direction))
+    dates = _Dates()
     columns = {
-        "commit": texts["commit"], "date": dates, "value": values, "ci_low": low, "ci_high": high,
-        "version": [version if isinstance(version, str) else None for version in texts["version"]],
-        "number": counts["number"], "repeat": counts["repeat"], "file": texts["file"],
+        "commit": texts["commit"], "date": [dates[at] for at in rows.date[usable].astype(np.int64).tolist()],
+        "value": values, "ci_low": low, "ci_high": high, "version": texts["version"], "number": number_,
+        "repeat": repeat, "file": texts["file"],
     }  # fmt: skip
-    order, cells = usable["order"].to_numpy(dtype=np.int64), usable["params"].tolist()
-    ends = np.cumsum(np.bincount(number)).tolist()
+    order, cells = rows.order[usable].astype(np.int64), rows.params[usable].tolist()
+    starts = edges.tolist()
+    ends = [*starts[1:], len(usable)]
     found = []
-    for start, end in itertools.pairwise([0, *ends]):
+    for which in np.argsort(first).tolist():
+        start, end = starts[which], ends[which]
         machine, env, benchmark, cell = (texts[name][start] for name in keys)
         params = {str(name): str(value) for name, value in cells[end - 1]}
-        unit, direction = str(texts["unit"][end - 1]), int(counts["direction"][end - 1])
-        part = slice(start, end)
+        unit, part = texts["unit"][end - 1], slice(start, end)
         found.append(
-            Series(machine, env, benchmark, cell, params, unit, direction, order[part], values[part], low[part],
-                   high[part], Points(columns, start, end))
+            Series(machine, env, benchmark, cell, params, unit, direction[end - 1], order[part], values[part],
+                   low[part], high[part], Points(columns, start, end))
         )  # fmt: skip
     return found
+
+
+class _Dates(dict[int, datetime.datetime | None]):
+    """Dates by milliseconds since 1970, one object each; None where a calendar of years 1 to 9999 has none."""
+
+    def __missing__(self, milliseconds: int) -> datetime.datetime | None:
+        try:
+            found = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(milliseconds=milliseconds)
+        except OverflowError:  # such as the least integer, which stands for no date
+            found = None
+        self[milliseconds] = found
+        return found
 
 
 def with_noise(found: Sequence[Series], controls: Collection[str]) -> list[Series]:

@@ -42,7 +42,7 @@ def sweep_chart(
     several sweeps are laid over one another. facts: of the machine (Facts or a mapping), for the link limit and the
     cache size. ceilings: further levels in GB/s by label. BadInput when no row holds a number.
     """
-    points = sweeps.points(frame)
+    points = sweeps.points(frame.to_dict("records"))
     if not points:
         raise BadInput("plot: no row of the sweep holds a number, so there is nothing to draw; see the `reason` column")
     levels = [row["gbs"] for row in points]

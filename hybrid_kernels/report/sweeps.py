@@ -1,15 +1,17 @@
-"""The points of a sweep and the limits around them, as `charts` draws them, from a frame or out of a history."""
+"""The points of a sweep and the limits around them, as `charts` draws them, from readings or out of a history."""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import pandas as pd
+import numpy as np
 
 from hybrid_kernels import records, units
+from hybrid_kernels.history.frames import Rows
 from hybrid_kernels.history.store import StoredHistory
 
 ARMS = {"resident": "resident", "in_place": "in place", "staged": "staged"}
@@ -60,14 +62,14 @@ def limits_of(facts: Any, ceilings: Mapping[str, float] | None = None, series: s
     return [{**row, "label": f"{row['label']} ({series})" if series else row["label"]} for row in rows]
 
 
-def points(frame: pd.DataFrame) -> list[dict[str, Any]]:
+def points(readings: Iterable[Mapping[Any, Any]]) -> list[dict[str, Any]]:
     """Rows of a sweep as the chart takes them: arm, role, series, state, packed_mib, gbs and its interval, and words.
 
     `series` names what is laid over (default the machine). State: `cold`, `cached` (the bytes fit the device's cache,
     so no memory was read) or `warned`. Rows without a number are left out: nothing can be drawn of them.
     """
     rows = []
-    for row in frame.to_dict("records"):
+    for row in readings:
         size, level = float(row["packed_mib"]), float(row["gbs"])
         if not (math.isfinite(size) and math.isfinite(level) and size > 0 and level > 0):
             continue
@@ -104,7 +106,7 @@ class Sweep:
     machine: str
     device: str
     commit: str
-    date: pd.Timestamp
+    date: np.datetime64  # UTC
     points: list[dict[str, Any]]
     limits: list[dict[str, Any]]
     facts: list[tuple[str, str]]
@@ -119,62 +121,72 @@ def in_history(history: StoredHistory) -> Iterator[Sweep]:
     names = [name for name, one in history.benchmarks.items() if _is_sweep(one.param_names)]
     if not names:
         return
-    frame = history.frame
-    rows = frame[frame["benchmark"].isin(names) & (frame["status"] == "ok") & (frame["value"] > 0)]
-    if rows.empty:
-        return
-    table = _table(rows)
     known = _known(history)
-    keys = ["order", "machine", "device", "commit"]
-    for (_, machine, device, commit), own in reversed(list(table.groupby(keys, sort=True, observed=True))):
-        facts = {"device": device, **_facts_at(int(own["order"].iloc[0]), known.get((str(machine), str(device)), []))}
+    readings = _readings(history.rows, names)
+    for (order, machine, device, commit), group in reversed(
+        [(key, list(group)) for key, group in itertools.groupby(readings, key=lambda row: row["sweep"])]
+    ):
+        own = list({row["point"]: row for row in group}.values())
+        facts = {"device": device, **_facts_at(order, known.get((machine, device), []))}
         found = points(own)
         for point in found:
             point["text"] = units.format_gbs(point["gbs"])
             if point["high"] > point["low"]:
                 point["text"] += f" [{units.format_gbs(point['low'])}, {units.format_gbs(point['high'])}]"
         if found:
-            date = own["date"].iloc[-1]
-            yield Sweep(str(machine), str(device), str(commit), date, found, limits_of(facts), _texts(facts))
+            yield Sweep(machine, device, commit, own[-1]["date"], found, limits_of(facts), _texts(facts))
 
 
-def _is_sweep(param_names: tuple[str, ...]) -> bool:
+def _is_sweep(param_names: Collection[str]) -> bool:
     return SIZE in param_names and any(arm in param_names for arm in ARM_PARAMS)
 
 
-def _table(rows: pd.DataFrame) -> pd.DataFrame:
-    """One row a point, with the columns that `sweep_points` reads."""
-    params = [dict(pairs) for pairs in rows["params"]]
-    table = pd.DataFrame(
-        {
-            "order": rows["order"].to_numpy(),
-            "machine": rows["machine"].astype(str).to_numpy(),
-            "device": [one.get("device", "") for one in params],
-            "commit": rows["commit"].astype(str).to_numpy(),
-            "date": rows["date"].to_numpy(),
-            "strategy": [next(one[arm] for arm in ARM_PARAMS if arm in one) for one in params],
-            "packed_mib": [_number(one[SIZE]) for one in params],
-            "samples": rows["n"].to_numpy(),
-            "cold": True,
-        }
-    )
-    seconds = rows["unit"].isin(["seconds", "s"]).to_numpy()
-    nbytes = table["packed_mib"].to_numpy() * units.MIB / units.GB
-    for name, low, high in (
-        ("gbs", "value", "value"),
-        ("gbs_low", "ci_low", "ci_high"),
-        ("gbs_high", "ci_high", "ci_low"),
-    ):
-        per_second, taken = rows[low].to_numpy(float), rows[high].to_numpy(float)
-        table[name] = [
-            size / time if timed else rate
-            for size, time, rate, timed in zip(nbytes, taken, per_second, seconds, strict=True)
-        ]
-    usable = seconds | (rows["unit"] == "GB/s").to_numpy()
-    table = table.assign(timed=seconds)[usable & table["packed_mib"].notna()]
-    point = ["order", "machine", "device", "commit", "strategy", "packed_mib"]
-    table = table.sort_values([*point, "timed"], kind="stable")
-    return table.drop_duplicates(point, keep="last")
+def _readings(rows: Rows, names: Collection[str]) -> list[dict[str, Any]]:
+    """What was read of these benchmarks, as `points` takes it, by sweep, point and whether it was timed.
+
+    `sweep` is (rank, machine, device, commit), `point` the arm and size in it.
+    """
+    seconds, rate = rows.unit.among({"seconds", "s"}), rows.unit.among({"GB/s"})
+    wanted = rows.benchmark.among(names) & rows.status.among({"ok"}) & (rows.value > 0) & (seconds | rate)
+    # A benchmark may have had other parameters once.
+    at = np.array([one for one in np.flatnonzero(wanted) if _is_sweep([name for name, _ in rows.params[one]])], np.intp)
+    timed, params = seconds[at], [dict(pairs) for pairs in rows.params[at]]
+    sizes = np.array([_number(one[SIZE]) for one in params])
+    nbytes = sizes * units.MIB / units.GB
+    with np.errstate(divide="ignore", invalid="ignore"):
+        gbs, low, high = (
+            np.where(timed, nbytes / taken[at], per_second[at]).tolist()
+            for per_second, taken in (
+                (rows.value, rows.value),
+                (rows.ci_low, rows.ci_high),
+                (rows.ci_high, rows.ci_low),
+            )
+        )
+    columns = zip(
+        rows.order[at].tolist(), rows.machine.tolist(at), rows.commit.tolist(at), rows.date[at], params, sizes.tolist(),
+        rows.n[at].tolist(), gbs, low, high, timed.tolist(), strict=True,
+    )  # fmt: skip
+    found = []
+    for order, machine, commit, date, own, size, samples, level, below, above, by_time in columns:
+        if math.isnan(size):
+            continue
+        strategy = next(own[arm] for arm in ARM_PARAMS if arm in own)
+        found.append(
+            {
+                "sweep": (order, machine, own.get("device", ""), commit),
+                "point": (strategy, size),
+                "timed": by_time,
+                "date": date,
+                "strategy": strategy,
+                "machine": machine,
+                "packed_mib": size,
+                "gbs": level,
+                "gbs_low": below,
+                "gbs_high": above,
+                "samples": samples,
+            }
+        )
+    return sorted(found, key=lambda row: (row["sweep"], row["point"], row["timed"]))
 
 
 def _number(text: str) -> float:
@@ -195,12 +207,13 @@ def _known(history: StoredHistory) -> dict[tuple[str, str], list[tuple[int, str,
     """Link and cache of each (machine, device): (rank of the commit, fact, value), from the suites that keep them."""
     names = {name: fact for name in history.benchmarks if (fact := _FACTS.get(name.rpartition(".")[2]))}
     found: dict[tuple[str, str], list[tuple[int, str, int]]] = {}
-    frame = history.frame
-    rows = frame[frame["benchmark"].isin(list(names)) & (frame["status"] == "ok")]
-    columns = (rows[name] for name in ("machine", "order", "benchmark", "params", "value"))
-    for machine, order, benchmark, params, value in zip(*columns, strict=True):
+    rows = history.rows
+    at = np.flatnonzero(rows.benchmark.among(names.keys()) & rows.status.among({"ok"}))
+    texts = (words.tolist(at) for words in (rows.machine, rows.benchmark))
+    others = (column[at].tolist() for column in (rows.order, rows.params, rows.value))
+    for machine, benchmark, order, params, value in zip(*texts, *others, strict=True):
         place = found.setdefault((machine, dict(params).get("device", "")), [])
-        place.append((int(order), names[benchmark], int(value)))
+        place.append((order, names[benchmark], int(value)))
     return {place: sorted(facts) for place, facts in found.items()}
 
 

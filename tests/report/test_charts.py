@@ -68,7 +68,7 @@ def test_points_keep_value_interval_and_state():
     """A point carries its value and interval as measured; cached and warned readings are marked as such."""
     frame = sweep()
     frame.at[0, "warnings"] = ("throttled",)
-    points = sweeps.points(frame)
+    points = sweeps.points(frame.to_dict("records"))
     assert points[0]["state"] == "warned"
     assert points[0]["note"] == "throttled"
     assert points[1]["state"] == "cached"
@@ -82,7 +82,7 @@ def test_rows_without_a_number_are_not_drawn():
     """NaN is left out, and a sweep of nothing else is refused with what to look at."""
     frame = sweep()
     frame.loc[0, "gbs"] = math.nan
-    assert len(sweeps.points(frame)) == 8
+    assert len(sweeps.points(frame.to_dict("records"))) == 8
     with pytest.raises(BadInput, match="nothing to draw"):
         charts.sweep_chart(frame.assign(gbs=math.nan))
 

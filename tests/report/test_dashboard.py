@@ -9,6 +9,7 @@ import json
 import os
 import re
 import stat
+import subprocess
 import sys
 import threading
 import xml.etree.ElementTree as ET
@@ -429,6 +430,20 @@ def test_damaged_kept_pages_are_built_again(small, counted, cache_folder):
 # --- the head start ---
 
 
+def test_pages_are_built_without_what_takes_long_to_import(fleet, tmp_path):
+    """Neither pandas nor altair nor all of scipy's statistics stands between a history and its pages."""
+    code = (
+        "import pathlib, sys; from hybrid_kernels.report.dashboard import kept, links\n"
+        "root = pathlib.Path(sys.argv[1]); project = links.Project('p')\n"
+        "kept.refresh(kept.Source(root / 'results', project, root / 'figures.toml'))\n"
+        "print(*sorted({'pandas', 'pyarrow', 'altair', 'scipy.stats'} & sys.modules.keys()))"
+    )
+    environment = {**os.environ, "HYBRID_KERNELS_CACHE": str(tmp_path)}
+    command = [sys.executable, "-c", code, str(fleet.root)]
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    assert done.stdout.split() == []
+
+
 @pytest.fixture
 def source(small):
     small.save()
@@ -442,6 +457,19 @@ def test_head_start_has_the_pages_ready(source, counted):
     assert kept.is_kept(source)
     kept.pages(source, datetime.datetime.now(datetime.UTC))
     assert counted == []
+
+
+def test_head_start_lets_asv_go_first(source):
+    """The process that builds the pages gives way where asv itself needs all processors."""
+    headstart.start(source)
+    process = headstart._running
+    assert process is not None
+    while process.poll() is None:
+        if os.getpriority(os.PRIO_PROCESS, process.pid) > os.getpriority(os.PRIO_PROCESS, 0):
+            break
+    else:
+        pytest.fail("it ended before it gave way")
+    headstart.finish()
 
 
 def test_failed_head_start_changes_nothing(source, counted):
@@ -713,6 +741,18 @@ def test_sweep_takes_the_facts_last_read_before_it(asv_project):
     assert limits == ["link, PCIe 4 x8", "link, PCIe 4 x16", "link, PCIe 4 x16", "link, PCIe 4 x16"]  # newest first
     (machine,) = project.data("machines")["machines"]
     assert ["Memory", "126 GiB"] in machine["facts"]  # given in KiB
+
+
+def test_sweep_of_other_parameters_is_left_out(asv_project):
+    """A benchmark that is a sweep today and once had other parameters does not stop the pages."""
+    project = asv_project(4)
+    project.machine("box")
+    for at, params in enumerate([[("size", ["big"])], [("strategy", ["in_place"]), ("mib", [64.0])]]):
+        project.benchmark("reads.time_read", params=params)
+        project.result("box", at, {"reads.time_read": [0.001]})
+    project.publish()
+    (sweep,) = project.data("sweeps")["sweeps"]
+    assert project.commits[1].startswith(sweep["commit"]["short"])
 
 
 def test_change_of_a_figure_is_told_once(asv_project):

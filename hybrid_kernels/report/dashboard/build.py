@@ -26,7 +26,7 @@ def build(source: Source) -> Built:
         "sweeps": sweeps,
         "machines": gather.machines(history, ledger, project, newest),
     }
-    holds = f"{counted(len(history.frame), 'record')} in {counted(len(history.files), 'file')}"
+    holds = f"{counted(len(history.rows), 'record')} in {counted(len(history.reports), 'file')}"
     if history.skipped:
         holds += f", {counted(len(history.skipped), 'file')} could not be read"
     made = pages.render(contents, project, holds)

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import pandas as pd
+import numpy as np
+from numpy.typing import NDArray
 
 from hybrid_kernels import units
 from hybrid_kernels.history.store import StoredHistory
@@ -164,27 +165,24 @@ def machines(
 ) -> Content:
     """Facts of every machine, when they changed, and when it last reported."""
     found = []
-    files, frame = history.files, history.frame
-    started = frame.groupby("machine", observed=True)["started"].agg(["min", "max", "size"]) if len(frame) else None
+    rows = history.rows
     changes = _fact_changes(history, ledger)
     for name, facts in sorted(history.machines.items()):
-        own = files[files["machine"] == name]
-        first, last, records = None, None, 0
-        if started is not None and name in started.index:
-            first, last = (_iso(started.at[name, which]) for which in ("min", "max"))
-            records = int(started["size"][name])
-        if last is None and len(own):  # files that do not say when they were measured: the commits' dates
-            first, last = _iso(own["date"].min()), _iso(own["date"].max())
-        current = {**facts, **(_machine_facts(own.iloc[-1]["facts"], facts) if len(own) else {})}
+        own = [report for report in history.reports if report.machine == name]
+        measured = rows.machine.among({name})
+        first, last = _span(rows.started[measured])
+        if last is None:  # files that do not say when they were measured: the commits' dates
+            first, last = _span(np.array([report.date for report in own], "datetime64[ms]"))
+        current = {**facts, **(_machine_facts(own[-1].facts, facts) if own else {})}
         series = [change for change in changes if change["machine"] == name]
         found.append(
             {
                 "name": name,
                 "first": first,
                 "last": last,
-                "lastCommit": project.commit(own.iloc[-1]["commit"]) if len(own) else None,
-                "records": f"{records:,}",
-                "commits": f"{own['commit'].nunique():,}",
+                "lastCommit": project.commit(own[-1].commit) if own else None,
+                "records": f"{np.count_nonzero(measured):,}",
+                "commits": f"{len({report.commit for report in own}):,}",
                 "facts": _without_repeats(
                     [
                         (_NAMES.get(key, key), _fact_text(key, value))
@@ -223,48 +221,69 @@ def _fact_text(key: str, value: Any) -> str:
 def _fact_changes(history: StoredHistory, ledger: Ledger) -> list[dict[str, Any]]:
     """Every change of a fact, by date: of those each result file repeats, and of those kept as series."""
     changes: list[dict[str, Any]] = []
-    for name, own in history.files.groupby("machine", sort=False):
-        known = history.machines.get(str(name), {})
+    for name in dict.fromkeys(report.machine for report in history.reports):
+        known = history.machines.get(name, {})
         before: dict[str, Any] = {}
-        for facts, date in zip(own["facts"], own["date"], strict=True):
-            now = {key: value for key, value in _machine_facts(facts, known).items() if value not in ("", None)}
+        for report in history.reports:
+            if report.machine != name:
+                continue
+            facts = _machine_facts(report.facts, known)
+            now = {key: value for key, value in facts.items() if value not in ("", None)}
             for key, value in now.items():
                 if key != "machine" and key in before and before[key] != value:
-                    changes.append(_change(str(name), _NAMES.get(key, key), date, _fact_text(key, before[key]),
+                    changes.append(_change(name, _NAMES.get(key, key), report.date, _fact_text(key, before[key]),
                                            _fact_text(key, value)))  # fmt: skip
             before.update(now)
-    for name, fact, series in _fact_series(history, ledger):
-        unit, last = str(series["unit"].iloc[0]), None
-        for value, date in zip(series["value"].to_numpy(float), series["date"], strict=True):
+    for series in _fact_series(history, ledger):
+        unit, last = series.unit, None
+        for value, date in zip(series.values, series.dates, strict=True):
             # Clocks breathe from one run to the next; the other facts are exact.
             if last is not None and abs(value - last) > (0.05 * last if unit == "MHz" else 0):
-                changes.append(_change(name, fact, date, _series_text(last, unit), _series_text(value, unit)))
+                texts = _series_text(last, unit), _series_text(value, unit)
+                changes.append(_change(series.machine, series.fact, date, *texts))
             last = value
     return sorted(changes, key=lambda change: change["date"])
 
 
-def _change(machine: str, fact: str, date: Any, before: str, after: str) -> dict[str, Any]:
+def _change(machine: str, fact: str, date: np.datetime64, before: str, after: str) -> dict[str, Any]:
     return {"machine": machine, "fact": fact, "date": _iso(date) or "", "before": before, "after": after}
 
 
-def _fact_series(history: StoredHistory, ledger: Ledger) -> Iterable[tuple[str, str, pd.DataFrame]]:
+@dataclass(frozen=True)
+class _FactSeries:
+    """A fact of a machine that is kept as a benchmark, in commit order."""
+
+    machine: str
+    fact: str
+    unit: str
+    values: list[float]
+    dates: Sequence[np.datetime64]
+
+
+def _fact_series(history: StoredHistory, ledger: Ledger) -> Iterable[_FactSeries]:
     names = [name for name in history.benchmarks if any(re.search(pattern, name) for pattern in ledger.facts)]
     if not names:
         return
-    frame = history.frame
-    rows = frame[frame["benchmark"].isin(names) & (frame["status"] == "ok")]
-    for (machine, benchmark, cell), series in rows.groupby(["machine", "benchmark", "cell"], observed=True, sort=True):
-        fact = str(benchmark).rpartition(".")[2].removeprefix("track_").removesuffix("_bytes")
+    rows = history.rows
+    places: dict[tuple[int, int, int], list[int]] = {}
+    for at in np.flatnonzero(rows.benchmark.among(set(names)) & rows.status.among({"ok"})).tolist():
+        key = int(rows.machine.codes[at]), int(rows.benchmark.codes[at]), int(rows.cell.codes[at])
+        places.setdefault(key, []).append(at)
+    for (machine, benchmark, cell), own in sorted(places.items()):
+        fact = rows.benchmark.texts[benchmark].rpartition(".")[2].removeprefix("track_").removesuffix("_bytes")
         fact = fact.replace("_", " ").capitalize().replace("Sm ", "SM ")
-        cell = str(cell).removeprefix("device=")
-        yield str(machine), f"{fact} ({cell})" if cell else fact, series
+        where = rows.cell.texts[cell].removeprefix("device=")
+        yield _FactSeries(
+            rows.machine.texts[machine], f"{fact} ({where})" if where else fact,
+            rows.unit.texts[rows.unit.codes[own[0]]], rows.value[own].tolist(), list(rows.date[own]),
+        )  # fmt: skip
 
 
 def _latest(history: StoredHistory, ledger: Ledger, machine: str) -> list[dict[str, str]]:
     return [
-        {"fact": fact, "after": _series_text(float(series["value"].iloc[-1]), str(series["unit"].iloc[0]))}
-        for name, fact, series in _fact_series(history, ledger)
-        if name == machine
+        {"fact": series.fact, "after": _series_text(series.values[-1], series.unit)}
+        for series in _fact_series(history, ledger)
+        if series.machine == machine
     ]
 
 
@@ -278,8 +297,14 @@ def _series_text(value: float, unit: str) -> str:
     return text if unit in ("generation", "release", "cores") else f"{text} {unit}".strip()
 
 
-def _iso(date: Any) -> str | None:
-    return None if date is None or pd.isna(date) else date.strftime("%Y-%m-%dT%H:%M:%SZ")
+def _iso(date: np.datetime64) -> str | None:
+    return None if np.isnat(date) else f"{date.astype('datetime64[s]')}Z"
+
+
+def _span(dates: NDArray[np.datetime64]) -> tuple[str | None, str | None]:
+    """The first and the last of some dates, None when there is none."""
+    known = dates[~np.isnat(dates)]
+    return (_iso(known.min()), _iso(known.max())) if len(known) else (None, None)
 
 
 # --- sweeps ---

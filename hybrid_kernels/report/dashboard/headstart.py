@@ -47,4 +47,5 @@ def finish() -> None:
 
 
 if __name__ == "__main__":
+    os.nice(10)
     kept.refresh(kept.Source(Path(sys.argv[1]), Project(**json.loads(sys.argv[2])), Path(sys.argv[3])))
