@@ -18,9 +18,8 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-import scipy.special
 
-from hybrid_kernels.judge import short
+from hybrid_kernels.judge import short, tails
 
 Floats = npt.NDArray[np.float64]
 
@@ -138,7 +137,7 @@ def noise(series: Iterable[Floats]) -> float | None:
 @lru_cache(maxsize=4096)
 def _quantile(tail: float, freedom: int) -> float:
     """Student's t that is exceeded with probability `tail`."""
-    return float(-scipy.special.stdtrit(freedom, tail))
+    return tails.student_deviate(tail, freedom)
 
 
 def _within(ci: tuple[Floats, Floats], scale: float, logs: bool) -> Floats:

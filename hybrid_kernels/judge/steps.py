@@ -29,10 +29,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
-import scipy.special
 from numpy.typing import ArrayLike, NDArray
 
-from hybrid_kernels.judge import short
+from hybrid_kernels.judge import short, tails
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -271,7 +270,7 @@ class _Series:
         df = float(df_a + df_b)
         pooled = max((va * df_a + vb * df_b) / df, self.variance_floor)
         near, df_near = self._near(a, b)
-        if near > pooled and float(scipy.special.fdtrc(df_near, df, near / pooled)) < UNEQUAL:
+        if near > pooled and tails.variance_ratio(near / pooled, df_near, df) < UNEQUAL:
             pooled, df = near, float(df_near)
         if self.rho > 0:
             gaps = np.concatenate([np.diff(a), np.diff(b)])
@@ -327,7 +326,7 @@ class _Series:
         if total <= 0:
             return 0.0
         df = total**2 / sum(one**2 / max(len(side) - 1, 1) for one, side in zip(squares, (a, b), strict=True))
-        return float(scipy.special.stdtrit(max(df, 1.0), 0.975)) * math.sqrt(total)
+        return tails.student_deviate(0.025, max(df, 1.0)) * math.sqrt(total)
 
     def ends(self, steps: list[int], places: NDArray[np.intp]) -> list[Step]:
         """One or two points at either end that are all off the level beside them, on the same side of it."""
@@ -361,7 +360,7 @@ def _unequal(va: float, df_a: int, vb: float, df_b: int) -> bool:
     """Whether one side is noisier than the other beyond chance (F test)."""
     if va < vb:
         va, df_a, vb, df_b = vb, df_b, va, df_a
-    return va > 0 and (vb <= 0 or float(scipy.special.fdtrc(df_a, df_b, va / vb)) < UNEQUAL)
+    return va > 0 and (vb <= 0 or tails.variance_ratio(va / vb, df_a, df_b) < UNEQUAL)
 
 
 def _exp(log: float) -> float:
@@ -370,14 +369,14 @@ def _exp(log: float) -> float:
 
 def _normal_score(t: float, df: float) -> float:
     """The standard normal deviate with the same tail probability as Student's `t` with `df` degrees of freedom."""
-    tail = float(scipy.special.stdtr(df, -min(t, 1e100)))
-    return float(-scipy.special.ndtri(tail)) if tail > 1e-300 else 37.0
+    tail = tails.student(min(t, 1e100), df)
+    return tails.normal_deviate(tail) if tail > 1e-300 else 37.0
 
 
 @lru_cache(maxsize=4096)
 def _critical_t(score: float, df: int) -> float:
     """Student's t with `df` degrees of freedom that has the tail probability of the standard normal `score`."""
-    return float(-scipy.special.stdtrit(df, scipy.special.ndtr(-score)))
+    return tails.student_deviate(tails.normal(score), df)
 
 
 def _variance_of_mean(n: NDArray[np.int64], rho: float) -> Floats:

@@ -54,6 +54,9 @@ def publish(project: AsvProject, plugin: bool, cache: Path) -> float:
     path = project.root / "asv.conf.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "plugins": [PLUGIN] if plugin else []}))
     environment = {**os.environ, "PYTHONPATH": os.fspath(ROOT), "HYBRID_KERNELS_CACHE": os.fspath(cache)}
+    # Both with compiled modules, as pip installs them; a checkout's may not be written.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    environment["PYTHONPYCACHEPREFIX"] = os.fspath(project.root.parent / "bytecode")
     command = [sys.executable, "-m", "asv", "publish", "--no-pull"]
     started = time.perf_counter()
     subprocess.run(command, cwd=project.root, env=environment, check=True, capture_output=True)

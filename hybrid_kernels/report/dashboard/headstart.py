@@ -1,6 +1,6 @@
 """Building the pages in a process of its own while asv still collates its graphs.
 
-asv runs a plugin's output last, and most of a publish keeps one core busy: what takes us time (importing pandas,
+asv runs a plugin's output last, and most of a publish keeps one core busy: what takes us time (importing modules,
 judging the history) is done by then. The process only fills the file that `kept` keeps; asv's process takes the pages
 from there, or builds them itself where that did not work out.
 """
