@@ -50,6 +50,19 @@ def test_a_plan_is_made_walked_and_drawn(sweep: Path, tmp_path: Path) -> None:
     assert (tmp_path / "w.svg").read_text().startswith("<svg")
 
 
+def test_without_a_sweep_one_is_taken_in_turn_with_each_step(tmp_path: Path) -> None:
+    """On a device whose speeds drift; every row has its prediction, and that this was done is said."""
+    out = tmp_path / "w.json"
+    got = run(
+        "walk", "--device", "cpu", "--model", "qwen2.5-0.5b", "--fractions", "1,0.5", "--reps", "3", "--json", out
+    )
+    assert got.returncode == 0, got.stderr
+    assert "a sweep taken in turn with each step" in got.stdout.replace("\n", " ")
+    rows = json.loads(out.read_text())["rows"]
+    assert len(rows) == 4
+    assert all(row["predicted_seconds"] > 0 and row["floor_seconds"] > 0 for row in rows)
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

@@ -31,7 +31,9 @@ def walk(
     plot: Annotated[Path | None, typer.Option(help="Also draw step time: .png, .svg or .html.")] = None,
 ) -> None:
     """Measure one decode step over every projection of a model, beside what a sweep predicts for it."""
+    from contextlib import ExitStack
     from dataclasses import replace
+    from statistics import median
 
     from hybrid_kernels import files
     from hybrid_kernels.devices import open_device
@@ -79,8 +81,10 @@ def walk(
             if costs.device != opened.name:
                 raise BadInput(f"--sweep: {sweep} is of device {costs.device}; this walk is on device {opened.name}")
         with ProgressLine("walk") as progress, Keeping(rows) as ending:
-            if sweep is None:
-                shapes = sorted({(tensor.n, tensor.k) for tensor in tensors})
+            shapes = sorted({(tensor.n, tensor.k) for tensor in tensors})
+            # A sweep in turn with each step is taken where speeds drift; a budget's plan needs one before.
+            in_turn = sweep is None and opened.drifts
+            if sweep is None and not (in_turn and splits):
                 costs = planning.Costs.of(sweeping.sweep_shapes(opened, shapes, reps=reps, progress=progress))
             wanted = [(name, strategies) for name in schedules for strategies in splits]
             for name in () if splits else schedules:
@@ -88,17 +92,29 @@ def walk(
                     known.name, tensors, costs, budget_bytes=budget, schedule=name, ring=ring, marginal=False
                 )
                 wanted.append((name, [choice.strategy for choice in chosen.choices]))
-            with walking.Tensors(opened, tensors) as pool:
+            with ExitStack() as stack:
+                pool = stack.enter_context(walking.Tensors(opened, tensors))
+                beside = None
+                if in_turn:
+                    copies = [name for name in planning.COPIES if name in opened.baselines][:1]
+                    beside = stack.enter_context(sweeping.Beside(opened, shapes, copies, progress=progress))
                 for name, strategies in wanted:
                     row = walking.walk(
-                        pool, known.name, strategies, schedule=name, reps=reps, ring=ring, progress=progress
-                    )
-                    copied, slowed = row.copy_seconds, (row.copy_slowdown, row.pass_slowdown)
-                    span, _ = planning.predict(
-                        tensors, strategies, costs, name, ring, copy_seconds=copied, slowdowns=slowed
-                    )
-                    least = planning.floor(tensors, strategies, costs, copied)
-                    rows.append(replace(row, predicted_seconds=span[0], floor_seconds=least))
+                        pool, known.name, strategies, schedule=name, reps=reps, ring=ring, beside=beside,
+                        progress=progress,
+                    )  # fmt: skip
+                    if beside is not None:
+                        sweeps = [(planning.Costs.of(r.passes), r.copy_seconds, r.slowdowns) for r in beside.rounds]
+                    else:
+                        sweeps = [(costs, row.copy_seconds, (row.copy_slowdown, row.pass_slowdown))]
+                    steps, floors = [], []
+                    for known_costs, copied, slowed in sweeps:
+                        span, _ = planning.predict(
+                            tensors, strategies, known_costs, name, ring, copy_seconds=copied, slowdowns=slowed
+                        )
+                        steps.append(span[0])
+                        floors.append(planning.floor(tensors, strategies, known_costs, copied))
+                    rows.append(replace(row, predicted_seconds=median(steps), floor_seconds=median(floors)))
                 if capacity:
                     right = walking.capacity(pool, progress)
         facts = facts_of.collect(opened)
@@ -106,7 +122,10 @@ def walk(
         out.print(line, markup=False)
     out.print()
     out.print(tables.walk_table(rows))
-    for line in [*tables.walk_words(rows), *tables.capacity_words(right)]:
+    words = [*tables.walk_words(rows), *tables.capacity_words(right)]
+    if in_turn and rows:
+        words.append("The speeds of this device drift, so predictions come from a sweep taken in turn with each step.")
+    for line in words:
         out.print(f"- {line}", markup=False)
     if json is not None:
         found = None if right is None else {"bytes": right[0], "whole_model": right[1]}

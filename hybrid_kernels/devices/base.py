@@ -140,6 +140,7 @@ class Device(Closing):
     baselines: tuple[str, ...]  # copies without a kernel; the first is always `copy`, out of the next tier
     forms: tuple[str, ...] = ("eager",)
     request_bytes: int | None = None  # of weights that one request of its GEMV covers; None: no access patterns here
+    drifts: bool = False  # whether its speeds change within minutes, with what else the machine does
     sweep_buffers: int = 3  # of a size, as many as its packed bytes stand in resident memory while it is swept
     pci_bus_id: str | None = None  # of a device behind a PCIe link, by which its link and clocks can be read
 
@@ -213,6 +214,10 @@ class Device(Closing):
     @abstractmethod
     def cold_copies(self, nbytes: int, strategy: str = "resident") -> int:
         """Distinct buffers of `nbytes` to rotate over so that no pass finds its bytes in the cache."""
+
+    def is_cold(self, nbytes: int, strategy: str, copies: int) -> bool:
+        """Whether reads rotating over so many buffers of `nbytes` bytes cannot find them in the device's cache."""
+        return copies >= self.cold_copies(nbytes, strategy)
 
     @abstractmethod
     def limit_gbs(self, tier: str) -> float | None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from hybrid_kernels.devices.base import Arm, Device, Placed
+from hybrid_kernels.devices.base import Arm, Closing, Device, Placed
 from hybrid_kernels.errors import BadInput, ConditionNotMet, DeviceFailure
 from hybrid_kernels.layout import reference
 from hybrid_kernels.layout.weights import BLOCKS, Int4Weights
@@ -169,56 +171,172 @@ def activation(k: int, seed: int = 0) -> npt.NDArray[np.float32]:
     return values.astype(np.float16).astype(np.float32)
 
 
-def _measure_size(
-    device: Device, n: int, *, k: int, block: int, reps: int, seed: int, forms: Sequence[str], tick: Callable[[], None]
-) -> list[Reading]:
-    weights = Int4Weights.random(n=n, k=k, block=block, seed=seed)
-    x = activation(k, seed)
-    copies = {strategy: cold_copies(device, weights.packed_bytes, strategy) for strategy in device.strategies}
-    cold = {strategy: count >= device.cold_copies(weights.packed_bytes, strategy) for strategy, count in copies.items()}
-    with ExitStack() as stack:
+class Matrix(Closing):
+    """One matrix [n, k] of random weights, placed for each strategy of a device, and the arms that read and copy it.
+
+    `arms` and `passes` (in one sample, by arm) are for `sampling.interleave`; `rows` makes readings of its samples.
+    `baselines`: those of the device to open; `streams`: whether streaming reads are opened too; `seconds`: what a
+    sample lasts at least. ConditionNotMet when the product is wrong; DeviceFailure when even the resident weights are
+    refused.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        n: int,
+        k: int,
+        *,
+        block: int,
+        seed: int,
+        forms: Sequence[str],
+        baselines: Sequence[str],
+        streams: bool = True,
+        seconds: float = sampling.BATCH_SECONDS,
+    ) -> None:
+        self.device, self.n, self.k, self.block, self.forms = device, n, k, block, forms
+        self._stack = ExitStack()
+        try:
+            self._open(seed, baselines, streams, seconds)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, seed: int, baselines: Sequence[str], streams: bool, seconds: float) -> None:
+        device, enter = self.device, self._stack.enter_context
+        weights = Int4Weights.random(n=self.n, k=self.k, block=self.block, seed=seed)
+        x = activation(self.k, seed)
+        self.copies = {s: cold_copies(device, weights.packed_bytes, s) for s in device.strategies}
+        self.cold = {s: device.is_cold(weights.packed_bytes, s, count) for s, count in self.copies.items()}
         placed: dict[str, Placed] = {}
-        refused: dict[str, DeviceFailure] = {}
+        self.refused: dict[str, DeviceFailure] = {}
         for strategy in device.strategies:
             try:
-                placed[strategy] = stack.enter_context(device.place(weights, strategy, copies=copies[strategy]))
+                placed[strategy] = enter(device.place(weights, strategy, copies=self.copies[strategy]))
             except DeviceFailure as error:
                 if strategy == "resident":  # what every other output is held against
                     raise
-                refused[strategy] = error  # kept on its rows; nothing else is measured under its name
-        reads = [stack.enter_context(device.read_arm(p, x, form)) for p in placed.values() for form in forms]
+                self.refused[strategy] = error  # kept on its rows; nothing else is measured under its name
+        self.reads = [enter(device.read_arm(p, x, form)) for p in placed.values() for form in self.forms]
         tier = placed.get("in_place")
-        others = [stack.enter_context(device.baseline_arm(tier, kind)) for kind in device.baselines if tier]
-        others += [
-            stack.enter_context(device.stream_arm(placed[s], forms[-1]))
-            for s in ("resident", "in_place")
-            if s in placed
-        ]
-        truth = device.gemv(placed["resident"], x)
-        verify(weights, x, truth)
-        del weights
-        arms: list[Arm] = [*reads, *others]
-        passes = [sampling.batch_size(arm) for arm in arms]
-        sampling.ramp(arms[0], passes[0])
-        with facts.watch(device) as seen:
-            taken = sampling.interleave(arms, reps, passes, tick)
-        identical = [_same_bits(arm.output(), truth) for arm in reads] + [None] * len(others)
+        others = [enter(device.baseline_arm(tier, kind)) for kind in baselines if tier]
+        if streams:
+            streamed = [placed[s] for s in ("resident", "in_place") if s in placed]
+            others += [enter(device.stream_arm(p, self.forms[-1])) for p in streamed]
+        self.truth = device.gemv(placed["resident"], x)
+        verify(weights, x, self.truth)
+        self.arms: list[Arm] = [*self.reads, *others]
+        self.passes = [sampling.batch_size(arm, seconds) for arm in self.arms]
+
+    def rows(self, taken: Sequence[sampling.Samples]) -> list[Reading]:
+        """Readings of samples of `arms`, and rows without a number for what the device refused."""
+        identical: list[bool | None] = [_same_bits(arm.output(), self.truth) for arm in self.reads]
+        identical += [None] * (len(self.arms) - len(self.reads))
+        shape = {"n": self.n, "k": self.k, "block": self.block}
         rows = [
-            _reading(arm, samples, same, n=n, k=k, block=block, cold=cold[_source(arm.label)])
-            for arm, samples, same in zip(arms, taken, identical, strict=True)
+            _reading(arm, samples, same, cold=self.cold[_source(arm.label)], **shape)
+            for arm, samples, same in zip(self.arms, taken, identical, strict=True)
         ]
-        for strategy, failure in refused.items():
-            lost = [(strategy, form) for form in forms]
+        for strategy, failure in self.refused.items():
+            lost = [(strategy, form) for form in self.forms]
             if strategy == "in_place":
-                lost += [(label, "eager") for label in (*device.baselines, "stream_in_place")]
-            whole = (reads[0].pass_bytes, reads[0].total_bytes)
+                lost += [(label, "eager") for label in (*self.device.baselines, "stream_in_place")]
+            whole = (self.reads[0].pass_bytes, self.reads[0].total_bytes)
             rows += [
-                _unmeasured(label, form, failure, whole, n=n, k=k, block=block, copies=copies[strategy])
-                for label, form in lost
+                _unmeasured(label, form, failure, whole, copies=self.copies[strategy], **shape) for label, form in lost
             ]
+        return rows
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+def _measure_size(
+    device: Device, n: int, *, k: int, block: int, reps: int, seed: int, forms: Sequence[str], tick: Callable[[], None]
+) -> list[Reading]:
+    with Matrix(device, n, k, block=block, seed=seed, forms=forms, baselines=device.baselines) as matrix:
+        sampling.ramp(matrix.arms[0], matrix.passes[0])
+        with facts.watch(device) as seen:
+            taken = sampling.interleave(matrix.arms, reps, matrix.passes, tick)
+        rows = matrix.rows(taken)
     for text in facts.warnings(seen.fields()) if seen else ():
         rows = [_warn(row, text) for row in rows]
     return _mark_implausible(device, rows)
+
+
+@dataclass(frozen=True)
+class Round:
+    """What was measured in one round beside a walk: passes of every shape, as a sweep's DataFrame has them; seconds of
+    a copy of the walk's cold weights (None: none ran ahead); what copies and passes took from each other."""
+
+    passes: pd.DataFrame
+    copy_seconds: float | None
+    slowdowns: tuple[float, float]
+
+
+class Beside(Closing):
+    """Arms of every pass that the prediction of a walk is made of, to be timed in turn with the walk.
+
+    For a device whose speeds drift within minutes (`Device.drifts`): a sweep before the walk tells how fast the device
+    was then. `rounds` are kept apart, so that a prediction is made for each: in a slow one all passes are slow, which a
+    sum of medians does not know.
+    """
+
+    SECONDS = 4 * sampling.BATCH_SECONDS
+    """A sample lasts at least this long: the first pass after another arm's is not what a pass takes in a walk."""
+
+    def __init__(
+        self,
+        device: Device,
+        shapes: Sequence[tuple[int, int]],
+        copies: Sequence[str],
+        *,
+        block: int = 32,
+        seed: int = 0,
+        progress: Progress | None = None,
+    ) -> None:
+        self.device = device
+        self._stack = ExitStack()
+        self._matrices: list[Matrix] = []
+        self.rounds: list[Round] = []
+        try:
+            for done, (n, k) in enumerate(shapes, start=1):
+                matrix = Matrix(
+                    device, n, k, block=block, seed=seed, forms=device.forms, baselines=copies, streams=False,
+                    seconds=self.SECONDS,
+                )  # fmt: skip
+                self._matrices.append(self._stack.enter_context(matrix))
+                if progress is not None:
+                    progress(done, len(shapes), "placing a sweep")
+        except BaseException:
+            self.close()
+            raise
+        self.arms = [arm for matrix in self._matrices for arm in matrix.arms]
+        self.passes = [count for matrix in self._matrices for count in matrix.passes]
+
+    def keep(
+        self,
+        taken: Sequence[sampling.Samples],
+        copied: npt.NDArray[np.float64] | None = None,
+        slowdowns: Sequence[tuple[float, float]] | None = None,
+    ) -> None:
+        """Samples of `arms`, in their order, and by round seconds of the copy [reps] and the slowdowns [reps]."""
+        self.rounds = []
+        for number in range(len(taken[0].seconds)):
+            left = iter(taken)
+            rows = []
+            for matrix in self._matrices:
+                own = itertools.islice(left, len(matrix.arms))
+                rows += matrix.rows([sampling.Samples(one.seconds[number : number + 1], one.passes) for one in own])
+            self.rounds.append(
+                Round(
+                    frame(self.device.name, rows),
+                    None if copied is None else float(copied[number]),
+                    (1.0, 1.0) if slowdowns is None else slowdowns[number],
+                )
+            )
+
+    def close(self) -> None:
+        self._stack.close()
 
 
 def _source(label: str) -> str:

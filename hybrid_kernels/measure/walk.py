@@ -19,7 +19,7 @@ from hybrid_kernels.errors import BadInput, ConditionNotMet
 from hybrid_kernels.layout.models import Model, Projection
 from hybrid_kernels.layout.weights import Int4Weights
 from hybrid_kernels.measure import sampling
-from hybrid_kernels.measure.sweep import check_reps
+from hybrid_kernels.measure.sweep import Beside, check_reps
 from hybrid_kernels.records import WALK_RING, Tensor, Walk
 from hybrid_kernels.units import GB, format_bytes
 
@@ -177,12 +177,14 @@ def walk(
     form: str | None = None,
     reps: int = REPS,
     ring: int = WALK_RING,
+    beside: Beside | None = None,
     progress: Progress | None = None,
 ) -> Walk:
     """Measure the step: median seconds with a 95 % interval, after checking that its output is bit-identical.
 
-    `strategies`: one for each tensor of `pool`, in walk order. BadInput when they do not fit the device; DeviceFailure
-    when it refuses memory. A walk whose output differs is timed and marked, never dropped silently.
+    `strategies`: one for each tensor of `pool`, in walk order. `beside`: a sweep that is taken in turn with the step.
+    BadInput when the strategies do not fit the device; DeviceFailure when it refuses memory. A walk whose output
+    differs is timed and marked, never dropped silently.
     """
     check_reps(reps)
     device = pool.device
@@ -193,23 +195,29 @@ def walk(
     with ExitStack() as stack:
         arm = stack.enter_context(device.walk_arm(steps, pool.start, schedule, form, ring=ring))
         arms = [arm]
-        beside = None
+        both = None
         if schedule == "overlapped" and cold:  # the ceiling of the same pages, in the same run
             arms.append(stack.enter_context(device.walk_copy_arm(cold, form, ring=ring)))
-            beside = device.walk_beside_arm(steps, pool.start, ring=ring)
-            if beside is not None:
-                arms.append(stack.enter_context(beside))
+            both = device.walk_beside_arm(steps, pool.start, ring=ring)
+            if both is not None:
+                arms.append(stack.enter_context(both))
+        parts, passes = (beside.arms, beside.passes) if beside is not None else ([], [])
         sampling.ramp(arm, 1)
         output = arm.output()
         identical = output is not None and output.tobytes() == truth.tobytes()
-        tick = _ticker(progress, reps * len(arms), f"{schedule} walk")
-        samples, *copied = sampling.interleave(arms, reps, [1] * len(arms), tick)
+        tick = _ticker(progress, reps * (len(arms) + len(parts)), f"{schedule} walk")
+        taken = sampling.interleave([*arms, *parts], reps, [*[1] * len(arms), *passes], tick)
+        samples, copied = taken[0], taken[1 : len(arms)]
+        slowed: list[tuple[float, float]] | None = None
+        if both is not None:  # copies from one arm to the other, in the same round; passes within each turn
+            ratios = copied[1].seconds / copied[0].seconds
+            slowed = list(zip(ratios.tolist(), both.pass_slowdowns[-reps:], strict=True))
+        if beside is not None:
+            beside.keep(taken[len(arms) :], copied[0].seconds if copied else None, slowed)
         output = arm.output()
         identical = identical and output is not None and output.tobytes() == truth.tobytes()
         captures, fallbacks, ring_bytes = arm.captures, arm.fallbacks, arm.device_bytes
-        slowdowns = (1.0, 1.0)
-        if beside is not None:  # copies from one to the other, in the same run; passes within each turn
-            slowdowns = (copied[1].median / copied[0].median, float(np.median(beside.pass_slowdowns)))
+        slowdowns = (1.0, 1.0) if slowed is None else tuple(np.median(slowed, axis=0).tolist())
     low, high = samples.interval()
     by_tier = dict.fromkeys(("resident", "in_place", "staged"), 0)
     for tensor, strategy in zip(pool.tensors, strategies, strict=True):

@@ -194,7 +194,41 @@ def test_rotation_covers_the_cache_four_times() -> None:
     with CpuDevice() as device:
         assert device.cold_copies(1 << 20) * (1 << 20) >= 4 * last_level_cache()
         assert device.cold_copies(64 * last_level_cache()) == 1
-        assert device.cold_copies(1 << 20, "in_place") == 1
+        assert device.cold_copies(1 << 20, "in_place") == device.cold_copies(1 << 20)
+        assert device.is_cold(1 << 20, "in_place", 1)  # evicted, however few
+        assert not device.is_cold(1 << 20, "resident", 1)
+
+
+def test_a_round_of_buffers_is_evicted_before_any_of_it_is_read(weights, x, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not one by one: pages freed a moment ago are still in the cache when the next read fills them."""
+    events: list[tuple[str, int]] = []
+    with (
+        CpuDevice() as device,
+        device.place(weights, "in_place", copies=3) as placed,
+        device.read_arm(placed, x) as arm,
+    ):
+        work = arm.work
+        monkeypatch.setattr(placed, "evict", lambda index: events.append(("evict", index)))
+        monkeypatch.setattr(arm, "work", lambda index: (events.append(("read", index)), work(index)))
+        arm.run(4)
+        arm.run(1)
+    assert events == [
+        *(("evict", 0), ("evict", 1), ("evict", 2), ("read", 0), ("read", 1), ("read", 2)),
+        *(("evict", 0), ("read", 0)),
+        *(("evict", 1), ("read", 1)),
+    ]
+
+
+def test_direct_copies_rotate_over_files_and_targets(weights, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was just read comes faster from what stands behind the disk, and one target alone stays in the cache."""
+    read: list[tuple[int, int]] = []
+    with CpuDevice() as device, device.place(weights, "in_place", copies=4) as placed:
+        for number, mapping in enumerate(placed.mappings):
+            monkeypatch.setattr(mapping, "read_direct", lambda to, at=number: read.append((at, to.ctypes.data)))
+        with device.baseline_arm(placed, "copy_direct") as arm:
+            arm.run(4)
+    assert [source for source, _ in read] == [0, 1, 2, 3]
+    assert len({target for _, target in read}) == 3
 
 
 def test_the_clock_counts_passes_and_not_evictions(weights, x) -> None:

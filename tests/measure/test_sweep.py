@@ -171,3 +171,37 @@ def test_json_has_plain_numbers_only() -> None:
     back = json.loads(text)
     assert back["schema"] == 1
     assert back["rows"][0]["gbs"] == frame["gbs"].iloc[0]
+
+
+def test_a_sweep_beside_keeps_its_rounds_apart() -> None:
+    """Every round has the passes of that round alone, and what was copied in it; everything is given back."""
+    with FakeDevice() as device:
+        with sweep.Beside(device, [(64, 128), (32, 256)], ["copy"]) as beside:
+            assert [arm.label for arm in beside.arms] == ["resident", "in_place", "copy"] * 2
+            taken = [sampling.Samples(np.array([1.0, 2.0]) * (index + 1), 1) for index in range(6)]
+            beside.keep(taken, np.array([7.0, 9.0]), [(1.5, 1.1), (1.6, 1.2)])
+            first, second = beside.rounds
+            beside.keep(taken)
+            assert [(one.copy_seconds, one.slowdowns) for one in beside.rounds] == [(None, (1.0, 1.0))] * 2
+        assert device.open == 0
+    assert first.passes["seconds"].tolist() == [1, 2, 3, 4, 5, 6]
+    assert second.passes["seconds"].tolist() == [2, 4, 6, 8, 10, 12]
+    assert second.passes[["n", "k"]].to_numpy().tolist() == [[64, 128]] * 3 + [[32, 256]] * 3
+    assert (first.copy_seconds, first.slowdowns) == (7.0, (1.5, 1.1))
+    assert (second.copy_seconds, second.slowdowns) == (9.0, (1.6, 1.2))
+
+
+def test_a_sweep_beside_that_fails_gives_back_what_it_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second matrix is refused: the first one's memory is given back."""
+    with FakeDevice() as device:
+        place = device.place
+
+        def refuse(weights, strategy, *, copies=1):
+            if weights.k == 256:
+                raise BadInput("weights: no room")
+            return place(weights, strategy, copies=copies)
+
+        monkeypatch.setattr(device, "place", refuse)
+        with pytest.raises(BadInput, match="no room"):
+            sweep.Beside(device, [(64, 128), (32, 256)], ["copy"])
+        assert device.open == 0

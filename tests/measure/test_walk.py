@@ -12,10 +12,10 @@ import pytest
 from hybrid_kernels.devices import cpu_walk, evicted
 from hybrid_kernels.devices.cpu import CpuDevice
 from hybrid_kernels.errors import BadInput, ConditionNotMet
-from hybrid_kernels.judge.plan import at_fraction
+from hybrid_kernels.judge.plan import Costs, at_fraction, predict
 from hybrid_kernels.layout import reference
 from hybrid_kernels.layout.models import Model
-from hybrid_kernels.measure import sampling, walk
+from hybrid_kernels.measure import sampling, sweep, walk
 
 SMALL = Model("small", "none", 256, 512, 3, 4, 2, 64, 1024, False)
 
@@ -41,6 +41,26 @@ def test_every_split_and_schedule_gives_the_same_bits(pool, schedule: str, fract
     assert row.resident_fraction == pytest.approx(fraction, abs=0.05)
     assert row.resident_bytes + row.in_place_bytes == sum(t.packed_bytes for t in pool.tensors)
     assert row.seconds_low <= row.seconds <= row.seconds_high
+
+
+@pytest.mark.parametrize("schedule", ["serial", "overlapped"])
+def test_a_sweep_is_taken_in_turn_with_the_step(pool, schedule: str) -> None:
+    """A round of passes for every sample of the step, and with weights that run ahead a copy of them in each."""
+    shapes = sorted({(tensor.n, tensor.k) for tensor in pool.tensors})
+    strategies = at_fraction(pool.tensors, 0.5)
+    with sweep.Beside(pool.device, shapes, ["copy_direct"]) as beside:
+        row = walk.walk(pool, "small", strategies, schedule=schedule, reps=3, beside=beside)
+    assert row.outputs_identical
+    assert len(beside.rounds) == 3
+    for one in beside.rounds:
+        assert set(one.passes["strategy"]) == {"resident", "in_place", "copy_direct"}
+        assert set(zip(one.passes["n"], one.passes["k"], strict=True)) == set(shapes)
+        span, _ = predict(
+            pool.tensors, strategies, Costs.of(one.passes), schedule, copy_seconds=one.copy_seconds,
+            slowdowns=one.slowdowns,
+        )  # fmt: skip
+        assert span[0] > 0
+        assert (one.copy_seconds is None) is (schedule == "serial")
 
 
 def test_the_walk_is_the_chain_of_products(pool) -> None:
