@@ -194,8 +194,19 @@ def test_few_large_tensors_are_cold_and_lie_apart() -> None:
     assert sum(QWEN[index].packed_bytes == largest for index in cold) == 13
     assert len(cold) <= 16
     assert min(b - a for a, b in itertools.pairwise(i for i in cold if QWEN[i].packed_bytes == largest)) > 10
+    assert QWEN[max(cold)].packed_bytes == largest  # nothing but the last layer's rest and the head waits behind it
+    assert max(cold) >= len(QWEN) - 4
     assert plan.at_fraction(QWEN, 0.25)[-1] == "resident"
     assert set(plan.at_fraction(QWEN, 0.0)) == {"in_place"}
+
+
+@pytest.mark.parametrize("fraction", [0.99, 0.98, 0.97, 0.93, 0.75])
+def test_a_fraction_comes_near_the_floor(fraction: float) -> None:
+    """Copies have the passes before them to hide in: a step is above its floor by the last cold pass and what comes
+    behind it, little more than the output head's."""
+    strategies = plan.at_fraction(QWEN, fraction)
+    (step, _, _), passes = plan.predict(QWEN, strategies, COSTS, "overlapped")
+    assert step <= plan.floor(QWEN, strategies, COSTS) + passes[-1] + 2 * max(passes[:-1])
 
 
 def test_a_plan_file_comes_back_as_it_was(tmp_path: Path) -> None:
