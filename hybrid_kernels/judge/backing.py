@@ -23,6 +23,7 @@ from hybrid_kernels.judge.ledger import CHANGES, Figure, Ledger, Method, Record,
 from hybrid_kernels.judge.series import Series
 
 SIGMAS = 2.0  # standard deviations of a single value to each side that count as noise
+ROUNDED = 0.005  # a published value may be off by so much, at three digits
 
 
 @dataclass(frozen=True)
@@ -143,12 +144,15 @@ def agrees(record: Record, now: Measured) -> bool:
 def statement(history: History, figure: Figure, machine: str) -> Statement:
     """What to record of `figure` on `machine` now, rounded to three digits, with method, commit and evidence."""
     now = measured(history, figure, machine)
+    before = figure.current(machine)
+    # What is computed from others stays what it was, such as an upper bound: how they were measured does not tell.
+    kind = before.kind if before is not None and now.method.expression is not None else now.method.kind
     value = _rounded(now.value)
     ends = (_rounded(now.low), _rounded(now.high)) if now.method.statistic == "range" else (value, value)
     names = f"median of {now.points} values at this level" if now.points > 1 else "one value at this level"
     return Statement(
         None if now.method.statistic == "range" else value, *ends,
-        method=now.method, kind=now.method.kind, change=_change(history, figure, machine), conditions=names,
+        method=now.method, kind=kind, change=_change(history, figure, machine), conditions=names,
         commit=now.commit, evidence=(_relative(now.file, history.ledger.path.parent),),
     )  # fmt: skip
 
@@ -210,6 +214,11 @@ def _of_record(history: History, figure: Figure, record: Record) -> Iterator[Pro
             f"{units.significant(now.value)} {figure.unit} since {now.since[:8]} ({units.counted(now.points, 'value')})"
         )
         yield Problem(record.line, f"{where} says {figure.format(record)}, the history {level}", redo)
+    elif (parts := _from_records(history.ledger, record)) is not None and not (
+        record.low <= parts.high and parts.low <= record.high
+    ):
+        gives = f"the figures it is computed from give {units.significant(parts.middle)} {figure.unit}"
+        yield Problem(record.line, f"{where} says {figure.format(record)}, {gives}", redo)
     known = figure_series.methods(figure, history.ledger, record.machine)
     names = [method.name for method in known]
     if record.method.benchmark is not None and record.method.name in names:
@@ -219,6 +228,21 @@ def _of_record(history: History, figure: Figure, record: Record) -> Iterator[Pro
                 what = f"{where} is by {record.method.name!r}, but {better.name!r} is measured since {found.since[:8]}"
                 yield Problem(record.line, what, redo)
                 return
+
+
+def _from_records(ledger: Ledger, record: Record) -> Interval | None:
+    """The expression of `record` over the figures as published now, to their digits; None where there is none, or a
+    figure has no record of the machine."""
+    if record.method.expression is None:
+        return None
+    values: dict[str, Interval] = {}
+    for name in arithmetic.names(record.method.expression):
+        part = ledger.figure(name).current(record.machine)
+        if part is None:
+            return None
+        values[name] = Interval(part.low * (1 - ROUNDED), part.high * (1 + ROUNDED))
+    found = arithmetic.evaluate(record.method.expression, values)
+    return Interval(found.low * (1 - ROUNDED), found.high * (1 + ROUNDED))
 
 
 def _versions(history: History) -> Iterator[Problem]:

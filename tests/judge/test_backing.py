@@ -69,6 +69,7 @@ method = {method}
 
 IN_PLACE = '{ name = "in_place", benchmark = "reads.Bandwidth.track_read", params = { strategy = "in_place" } }'
 AS_COPY = '{ name = "copy", benchmark = "copies.Bandwidth.track_copy", params = { kind = "copy" } }'
+RESIDENT = '{ name = "resident", benchmark = "reads.Bandwidth.track_read", params = { strategy = "resident" } }'
 RATIO = '{ expression = "warm / cold" }'
 
 
@@ -149,6 +150,26 @@ def test_records_that_no_longer_hold(planted: Make, records: str, said: str, fix
     assert fix in problem.fix
     assert problem.line is not None
     assert figures.splitlines()[problem.line - 1].startswith("[[figures.")
+
+
+def test_a_computed_record_follows_the_figures_it_is_computed_from(planted: Make) -> None:
+    """Within the noise of the history, but not what the published parts give to their digits: 50 / 5.6 is not 9.1."""
+    parts = record("cold", 5.6, IN_PLACE) + record("warm", 50, RESIDENT)
+    made = planted_at(planted, 5.6, 50)
+    for good in (8.9, 8.93, 8.95):
+        assert list(backing.problems(made.history(METHODS + parts + record("ratio", good, RATIO)))) == []
+    (problem,) = backing.problems(made.history(METHODS + parts + record("ratio", 9.1, RATIO)))
+    assert "says 9.1x, the figures it is computed from give 8.93 x" in problem.what
+    assert "figures correct ratio --machine laptop --from-history" in problem.fix
+
+
+def test_a_computed_record_stays_what_it_was(planted: Make) -> None:
+    """An upper bound computed from measured figures is not measured, however its parts were."""
+    bound = record("ratio", 9, RATIO).replace('"measured"', '"upper bound"')
+    history = planted_at(planted, 5.6, 50).history(METHODS + bound)
+    assert backing.statement(history, history.ledger.figure("ratio"), "laptop").kind == "upper bound"
+    history = planted_at(planted, 5.6, 50).history(METHODS)
+    assert backing.statement(history, history.ledger.figure("ratio"), "laptop").kind == "measured"
 
 
 def test_superseded_records_are_left_alone(planted: Make) -> None:
