@@ -369,7 +369,7 @@ class AsvLaboratory:
         try:
             chosen.create()
             chosen.install_project(own, repo, self.commits[side])
-        except (util.ProcessError, util.UserError) as error:
+        except (util.ProcessError, util.UserError, OSError) as error:  # OSError: a build command that is not there
             raise BadInput(f"{side} {self.commits[side][:8]}: does not build: {_last_line(error)}") from error
         return chosen
 

@@ -29,6 +29,8 @@ class Checkout(environment.Environment):
         self.checkout_project(repo, commit_hash)
         if os.path.exists(os.path.join(self._build_root, "broken")):
             raise util.ProcessError(["build"], 1, "compiling\nerror: no such instruction", "")
+        for command in conf.build_command or ():
+            self.find_executable(command.split()[0])  # OSError, as in asv's own, which looks nowhere else
         self._set_installed_commit_hash(commit_hash)
 
     def run(self, args, **kwargs):

@@ -327,6 +327,18 @@ def test_what_cannot_be_used_is_named(project, base, options, message):
         rounds.AsvLaboratory(root / "asv.conf.json", base, "main~1", **options)
 
 
+def test_a_build_command_that_is_not_there_is_named(project):
+    """asv looks for it in the environment alone; what it says then is one sentence."""
+    root, _ = project
+    conf = json.loads((root / "asv.conf.json").read_text()) | {"build_command": ["no-such-tool {build_dir}"]}
+    (root / ".asv").mkdir(exist_ok=True)
+    other = root / "no-tool.json"
+    other.write_text(json.dumps(conf | {"env_dir": str(root / ".asv" / "no-tool")}))
+    with pytest.raises(BadInput, match=r"base .*: does not build: Could not find 'no-such-tool'"):
+        rounds.AsvLaboratory(other, "main~1", "main~1")
+    other.unlink()
+
+
 def test_a_plugin_that_is_not_installed_is_named(project, tmp_path):
     """The configuration asks for it, so the message names both."""
     root, _ = project
