@@ -54,6 +54,7 @@ class Facts:
     memory_clock_mhz: int | None = None
     throttle_reasons: tuple[str, ...] = ()
     other_processes: int | None = None  # on the device
+    in_place_capacity_bytes: int | None = None  # packed bytes read in place in one step that were seen to stay right
     load_average: float | None = None  # of the host, one minute
     started_at: str | None = None  # ISO 8601, UTC
     versions: Mapping[str, str] = field(default_factory=dict)  # of the libraries that matter

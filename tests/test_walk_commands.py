@@ -101,6 +101,59 @@ def test_bad_input_is_one_line_and_exit_2(arguments: list[str], says: str, sweep
     assert says in errors[0]
 
 
+def test_a_capacity_that_is_not_known_is_none(tmp_path: Path) -> None:
+    """On a GPU nothing is read in place unless it is known how much stays right; a file or a size says it."""
+    rows = [
+        {"device": "cuda", "strategy": name, "form": "graph", "n": n, "k": 896, "packed_bytes": n * 448,
+         "seconds": n * 448 / rate, "seconds_low": n * 448 / rate, "seconds_high": n * 448 / rate}
+        for n in (1024, 65536)
+        for name, rate in (("resident", 3e12), ("in_place", 50e9), ("staged", 40e9), ("copy_h2d", 55e9))
+    ]  # fmt: skip
+    sweep, walked, bare = tmp_path / "s.json", tmp_path / "w.json", tmp_path / "bare.json"
+    sweep.write_text(json.dumps({"schema": 1, "facts": {}, "rows": rows}))
+    walked.write_text(json.dumps({"schema": 1, "facts": {"in_place_capacity_bytes": 30_000_000}, "rows": []}))
+    bare.write_text(json.dumps({"schema": 1, "facts": {}, "rows": []}))
+
+    def plan(*more: str | Path) -> tuple[str, dict[str, int]]:
+        target = tmp_path / "p.json"
+        got = run("plan", "--model", "qwen2.5-0.5b", "--budget", "150MB", "--sweep", sweep, "--json", target, *more)
+        assert got.returncode == 0, got.stderr
+        held = {"in_place": 0, "staged": 0}
+        for row in json.loads(target.read_text())["rows"]:
+            held[row["strategy"]] = held.get(row["strategy"], 0) + row["packed_bytes"]
+        return got.stdout.replace("\n", " "), held
+
+    said, held = plan()
+    assert held["in_place"] == 0
+    assert held["staged"] > 0
+    assert "Nothing is read in place" in said
+    said, held = plan("--capacity", walked)
+    assert 0 < held["in_place"] <= 30_000_000
+    assert held["staged"] > 0
+    assert "Nothing is read in place" not in said
+    said, held = plan("--capacity", "1GB")
+    assert held["in_place"] > 30_000_000
+    assert held["staged"] == 0
+    for wrong, says in ((bare, "bare.json says of no bytes"), ("much", "--capacity")):
+        got = run("plan", "--model", "qwen2.5-0.5b", "--budget", "150MB", "--sweep", sweep, "--capacity", wrong)
+        assert got.returncode == 2
+        assert len(got.stderr.splitlines()) == 1
+        assert says in got.stderr
+
+
+def test_the_capacity_found_is_a_fact(tmp_path: Path) -> None:
+    """`walk --capacity --json` writes it where `plan --capacity` reads it."""
+    out = tmp_path / "w.json"
+    got = run(
+        "walk", "--device", "cpu", "--model", "qwen2.5-0.5b", "--fractions", "1", "--schedule", "serial", "--reps", "3",
+        "--capacity", "--json", out,
+    )  # fmt: skip
+    assert got.returncode == 0, got.stderr
+    document = json.loads(out.read_text())
+    assert document["capacity"]["whole_model"] is True
+    assert document["facts"]["in_place_capacity_bytes"] == document["capacity"]["bytes"] > 200_000_000
+
+
 def test_a_plan_for_another_model_is_refused(sweep: Path, tmp_path: Path) -> None:
     """The plan names its model, and a walk over another is one line."""
     run("plan", "--model", "qwen2.5-0.5b", "--budget", "200MB", "--sweep", sweep, "--json", tmp_path / "p.json")

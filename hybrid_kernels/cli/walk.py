@@ -118,6 +118,8 @@ def walk(
                 if capacity:
                     right = walking.capacity(pool, progress)
         facts = facts_of.collect(opened)
+    if right is not None:
+        facts = replace(facts, in_place_capacity_bytes=right[0])
     for line in tables.facts_lines(facts):
         out.print(line, markup=False)
     out.print()
@@ -150,9 +152,14 @@ def plan(
     device: Annotated[str, typer.Option(help="Device of the history's numbers.")] = "cuda",
     schedule: Annotated[str, typer.Option(help="serial or overlapped.")] = "serial",
     ring: Annotated[int, typer.Option(help="Buffers that weights run ahead into.")] = 3,
+    capacity: Annotated[
+        str, typer.Option(help="Bytes in place in one step that stay right, or the file of walk --capacity --json.")
+    ] = "",
     json: Annotated[Path | None, typer.Option(help="Also write the plan to this file.")] = None,
 ) -> None:
     """Choose which tensors stay resident in a budget of device memory, and predict the step time."""
+    from math import inf
+
     from hybrid_kernels import files
     from hybrid_kernels.judge import plan as planning
     from hybrid_kernels.layout import models
@@ -170,10 +177,24 @@ def plan(
     else:
         costs = planning.from_history(results, machine, device)
     tensors = tensors_of(known)
-    chosen = planning.choose(known.name, tensors, costs, budget_bytes=nbytes, schedule=schedule, ring=ring)
+    limit = inf  # the CPU device reads files, which the kernel keeps right
+    if capacity:
+        file = Path(capacity)
+        limit = planning.read_capacity(file) if file.is_file() else parse_bytes(capacity, "--capacity")
+    elif costs.device != "cpu":
+        limit = 0  # unknown
+    chosen = planning.choose(
+        known.name, tensors, costs, budget_bytes=nbytes, schedule=schedule, ring=ring, in_place_limit=limit
+    )
     out = tables.console()
     out.print(tables.plan_table(chosen))
-    for line in tables.plan_words(chosen):
+    words = tables.plan_words(chosen)
+    if limit == 0 and schedule == "serial":
+        words.append(
+            "Nothing is read in place: how many bytes stay right in one step is not known. Find out with "
+            "hybrid-kernels walk --capacity --json FILE, and give --capacity FILE."
+        )
+    for line in words:
         out.print(f"- {line}", markup=False)
     if json is not None:
         files.replace(json, as_json(planning.to_document(chosen)))

@@ -253,14 +253,16 @@ def choose(
     schedule: str = "serial",
     block: int = 32,
     ring: int = WALK_RING,
+    in_place_limit: float = math.inf,
     marginal: bool = True,
 ) -> Plan:
     """The plan with the least predicted step time within `budget_bytes` of device memory (None: no limit).
 
     Serial plans are optimal for the sweep's times (an integer program over tensor shapes and strategies); overlapped
     ones are the best of that set, of the simple rules, and of cold sets spread over the walk. Never worse than
-    the best of the simple rules (`rules`). BadInput for an unknown schedule, or a budget too small for the scales and
-    zero points, naming both numbers.
+    the best of the simple rules (`rules`). No more than `in_place_limit` packed bytes are read in place in one step: a
+    platform may return stale data beyond its capacity (`walk --capacity`). BadInput for an unknown schedule, or a
+    budget too small for the scales and zero points, or for what may not be read in place, naming both numbers.
     """
     if schedule not in SCHEDULES:
         raise BadInput(f"schedule: {schedule!r} is not one of {', '.join(SCHEDULES)}")
@@ -270,25 +272,31 @@ def choose(
     limit = math.inf if budget_bytes is None else budget_bytes
 
     def fits(strategies: Sequence[str]) -> bool:
-        return device_bytes(tensors, strategies, schedule, ring) <= limit
+        within = schedule == "overlapped" or _in_place_bytes(tensors, strategies) <= in_place_limit
+        return within and device_bytes(tensors, strategies, schedule, ring) <= limit
 
     def cost(strategies: Sequence[str]) -> float:
         return predict(tensors, strategies, costs, schedule, ring)[0][0]
 
-    cold = _cold_strategy(tensors, costs, schedule)
+    cold = _cold_strategy(tensors, costs, schedule, in_place_limit)
     simple = {name: rule(tensors, cold, fits) for name, rule in _RULES.items()}
     candidates = [strategies for strategies in simple.values() if fits(strategies)]
-    candidates += [s for s in _best_sets(tensors, costs, schedule, limit, ring) if fits(s)]
+    candidates += [s for s in _best_sets(tensors, costs, schedule, limit, ring, in_place_limit) if fits(s)]
     if schedule == "overlapped":
         candidates += [s for s in _least_sets(tensors) if fits(s)]
         candidates += [s for s in (_spread(tensors, c) for c in list(candidates)) if fits(s)]
+    if not candidates:
+        raise BadInput(
+            f"capacity: {format_bytes(round(in_place_limit))} may be read in place in one step, too little for {model} "
+            "in this budget; find how much stays right with hybrid-kernels walk --capacity, or give a larger budget"
+        )
     best = min(candidates, key=cost)
     (seconds, low, high), each = predict(tensors, best, costs, schedule, ring)
     saved = None
     if marginal and budget_bytes is not None:
         more = choose(
             model, tensors, costs, budget_bytes=budget_bytes + GB, schedule=schedule, block=block, ring=ring,
-            marginal=False,
+            in_place_limit=in_place_limit, marginal=False,
         )  # fmt: skip
         saved = max(seconds - more.predicted_seconds, 0.0)
     packed = sum(tensor.packed_bytes for tensor in tensors)
@@ -356,10 +364,20 @@ def _late(number: int, count: int, length: int) -> int:
 Fits = Callable[[Sequence[str]], bool]
 
 
-def _cold_strategy(tensors: Sequence[Tensor], costs: Costs, schedule: str) -> Callable[[Tensor], str]:
-    """How a cold tensor is read best: the fastest measured strategy of its shape; run ahead when overlapped."""
+def _in_place_bytes(tensors: Sequence[Tensor], strategies: Sequence[str]) -> int:
+    pairs = zip(tensors, strategies, strict=True)
+    return sum(tensor.packed_bytes for tensor, strategy in pairs if strategy == "in_place")
+
+
+def _cold_strategy(
+    tensors: Sequence[Tensor], costs: Costs, schedule: str, in_place_limit: float
+) -> Callable[[Tensor], str]:
+    """How a cold tensor is read best: the fastest measured strategy of its shape; run ahead when overlapped. Staged
+    where not all tensors may be read in place."""
     if schedule == "overlapped":
         return lambda tensor: "in_place"
+    if "staged" in costs.points and in_place_limit < sum(tensor.packed_bytes for tensor in tensors):
+        return lambda tensor: "staged"
     best: dict[tuple[int, int], str] = {}
     for tensor in tensors:
         if (tensor.n, tensor.k) not in best:
@@ -405,7 +423,9 @@ _RULES: Mapping[str, Callable[[Sequence[Tensor], Callable[[Tensor], str], Fits],
 }
 
 
-def _best_sets(tensors: Sequence[Tensor], costs: Costs, schedule: str, limit: float, ring: int) -> list[list[str]]:
+def _best_sets(
+    tensors: Sequence[Tensor], costs: Costs, schedule: str, limit: float, ring: int, in_place_limit: float
+) -> list[list[str]]:
     """Optimal resident sets as integer programs: how many tensors of each shape are read by each strategy.
 
     Serial: least sum of times. Overlapped: for each size that the ring's buffers may have, everything larger resident,
@@ -436,6 +456,9 @@ def _best_sets(tensors: Sequence[Tensor], costs: Costs, schedule: str, limit: fl
         limits = [counts]
         if math.isfinite(room):
             limits.append(optimize.LinearConstraint(np.where(is_held, packed, 0.0) / GB, -np.inf, room / GB))
+        if schedule == "serial" and math.isfinite(in_place_limit):
+            read = np.array([name == "in_place" for _ in first for name in names])
+            limits.append(optimize.LinearConstraint(np.where(read, packed, 0.0) / GB, -np.inf, in_place_limit / GB))
         most = np.where(~is_held & (packed > cap), 0.0, np.inf)
         answer = optimize.milp(
             goal / (np.abs(goal).max() or 1.0), constraints=limits, integrality=[1] * len(goal),
@@ -532,6 +555,15 @@ def from_history(results: str | os.PathLike[str], machine: str, device: str) -> 
             f"{', '.join(machines) or 'none'}"
         )
     return Costs(device, machine, {name: [rows[mib] for mib in sorted(rows)] for name, rows in points.items()})
+
+
+def read_capacity(path: Path) -> int:
+    """Packed bytes that `walk --capacity --json` found right in one step. BadInput naming the file when it has none."""
+    facts = _read_json(path, "capacity").get("facts")
+    found = facts.get("in_place_capacity_bytes") if isinstance(facts, dict) else None
+    if not isinstance(found, int):
+        raise BadInput(f"capacity: {path} says of no bytes that they stayed right; make it with walk --capacity --json")
+    return found
 
 
 def to_document(plan: Plan) -> dict[str, Any]:

@@ -174,6 +174,34 @@ def test_one_more_gigabyte_is_worth_its_bytes_at_the_difference_of_the_rates() -
     assert chosen.saved_by_one_gb == pytest.approx(1 / 53 - 1 / 3000, rel=0.05)
 
 
+@settings(deadline=None, max_examples=25)
+@given(st.floats(0, 8), st.floats(1.5, 8))
+def test_no_more_is_read_in_place_than_stays_right(limit: float, budget: float) -> None:
+    """In GB: whatever the capacity and the budget, and no simple rule is better than the plan."""
+    fast = plan.Costs.of(sweep({**RATES, "in_place": 54e9}))  # reading in place would be the best
+    chosen = plan.choose("qwen2.5-14b", QWEN, fast, budget_bytes=int(budget * 1e9), in_place_limit=limit * 1e9)
+    read = sum(c.tensor.packed_bytes for c in chosen.choices if c.strategy == "in_place")
+    assert read <= limit * 1e9
+    assert all(chosen.predicted_seconds <= seconds * (1 + 1e-9) for seconds in chosen.rules.values())
+
+
+def test_the_capacity_is_used_up_where_reading_in_place_is_the_fastest() -> None:
+    """5 GB of device memory leave more than 2 GB cold: those 2 GB are read in place and the rest staged."""
+    fast = plan.Costs.of(sweep({**RATES, "in_place": 54e9}))
+    chosen = plan.choose("qwen2.5-14b", QWEN, fast, budget_bytes=int(5e9), in_place_limit=2e9)
+    read = {s: sum(c.tensor.packed_bytes for c in chosen.choices if c.strategy == s) for s in ("in_place", "staged")}
+    assert read["in_place"] == pytest.approx(2e9, rel=0.01)
+    assert read["staged"] > 0.5e9
+
+
+def test_what_may_not_be_read_in_place_and_cannot_be_staged_is_said() -> None:
+    """Overlapped plans copy everything ahead, so the capacity does not bind them."""
+    bare = plan.Costs.of(sweep({name: rate for name, rate in RATES.items() if name != "staged"}))
+    with pytest.raises(BadInput, match=r"capacity: 0 B may be read in place .* walk --capacity"):
+        plan.choose("qwen2.5-14b", QWEN, bare, budget_bytes=int(5e9), in_place_limit=0)
+    assert plan.choose("qwen2.5-14b", QWEN, bare, budget_bytes=int(5e9), in_place_limit=0, schedule="overlapped")
+
+
 @pytest.mark.parametrize("fraction", [1.0, 0.99, 0.93, 0.75, 0.5, 0.25, 0.0])
 @pytest.mark.parametrize("model", ["qwen2.5-14b", "qwen2.5-0.5b"])
 def test_fractions_are_met(fraction: float, model: str) -> None:
