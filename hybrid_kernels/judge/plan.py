@@ -561,7 +561,7 @@ def read_capacity(path: Path) -> int:
     """Packed bytes that `walk --capacity --json` found right in one step. BadInput naming the file when it has none."""
     facts = _read_json(path, "capacity").get("facts")
     found = facts.get("in_place_capacity_bytes") if isinstance(facts, dict) else None
-    if not isinstance(found, int):
+    if not isinstance(found, int) or isinstance(found, bool) or found < 0:
         raise BadInput(f"capacity: {path} says of no bytes that they stayed right; make it with walk --capacity --json")
     return found
 

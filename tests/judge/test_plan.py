@@ -343,3 +343,12 @@ def test_bad_budgets_schedules_and_sweeps_are_named() -> None:
         plan.Costs.of(pd.DataFrame())
     with pytest.raises(BadInput, match="fraction"):
         plan.at_fraction(QWEN, 1.5)
+
+
+@pytest.mark.parametrize("found", [None, True, -5, "8 GB", 1.5])
+def test_a_capacity_that_is_no_amount_is_refused(tmp_path: Path, found: object) -> None:
+    """The message names the file."""
+    path = tmp_path / "w.json"
+    path.write_text(json.dumps({"facts": {"in_place_capacity_bytes": found}}))
+    with pytest.raises(BadInput, match=r"w\.json says of no bytes"):
+        plan.read_capacity(path)
